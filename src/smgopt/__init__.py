@@ -1,1 +1,20 @@
-"""Stochastic MG/OPT: train very deep residual networks through a hierarchy of shallower ones."""
+"""Stochastic MG/OPT: train very deep residual networks through a hierarchy of shallower ones.
+
+>>> import torch, torch.nn.functional as F, smgopt
+>>> net = smgopt.ResNet(inputs=40, outputs=10, width=10, depth=64)
+>>> hier = smgopt.Hierarchy(net, levels=4)
+>>> opt = smgopt.SMGOpt(hier, lr=0.1, smoothing=smgopt.TABLE_1[4])
+>>> x, c = torch.randn(100, 40), torch.randint(10, (100,))
+>>> loss = opt.step(lambda network: F.cross_entropy(network(x), c))
+"""
+
+from smgopt.cycle import Correction
+from smgopt.hierarchy import Hierarchy
+from smgopt.networks import ResidualStack, ResNet
+from smgopt.optimizer import SMGOpt
+from smgopt.smoothing import TABLE_1, TABLE_2
+from smgopt.work import Work
+
+__version__ = "0.1.0"
+
+__all__ = ["TABLE_1", "TABLE_2", "Correction", "Hierarchy", "ResNet", "ResidualStack", "SMGOpt", "Work"]

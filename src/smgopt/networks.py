@@ -1,0 +1,156 @@
+"""Residual networks whose depth can be halved."""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+Activation = Literal["relu", "tanh"]
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+class ResidualStack(nn.Module):
+    r"""N residual blocks in a row: the explicit Euler steps of one ODE.
+
+    .. math:: y_n = y_{n-1} + Δt \, σ(W_n y_{n-1} + b_n), \quad n = 1, …, N, \quad Δt = T / N
+
+    The depth is the first dimension of the parameters, ``W`` (N × w × w) and ``b`` (N × w), so that
+    taking every second block is a slice and not a loop over modules.
+
+    Args:
+        width: w, the number of components of the state y.
+        depth: N, the number of blocks.
+        T: the length of the time interval that the blocks share.
+        activation: σ, ``"relu"`` or ``"tanh"``.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: a width, depth or T that is not positive, or an unknown activation.
+
+    Example:
+        >>> stack = ResidualStack(width=3, depth=8)
+        >>> stack(torch.ones(5, 3)).shape
+        torch.Size([5, 3])
+        >>> stack.coarsen()
+        ResidualStack(width=3, depth=4, T=1.0, activation=relu)
+    """
+
+    def __init__(
+        self,
+        width: int,
+        depth: int,
+        T: float = 1.0,
+        activation: Activation = "relu",
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if width < 1 or depth < 1:
+            raise ValueError(f"width and depth must be at least 1, not {width} and {depth}")
+        if not 0 < T < math.inf:
+            raise ValueError(f"T must be a positive number, not {T}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
+        self.width, self.depth, self.T, self.activation = width, depth, T, activation
+        self.W = nn.Parameter(torch.empty(depth, width, width, device=device, dtype=dtype))
+        self.b = nn.Parameter(torch.empty(depth, width, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @property
+    def dt(self) -> float:
+        """Δt = T / N, the step of the Euler scheme."""
+        return self.T / self.depth
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: each W_n by Xavier's normal rule, each b_n as in ``nn.Linear``."""
+        nn.init.normal_(self.W, std=1 / math.sqrt(self.width))
+        bound = 1 / math.sqrt(self.width)
+        nn.init.uniform_(self.b, -bound, bound)
+
+    def coarsen(self) -> "ResidualStack":
+        """A stack of half the depth and twice the Δt; its weights are this one's, of every second block."""
+        # Made without drawing weights, so that a hierarchy does not disturb the random numbers around it.
+        coarse: ResidualStack = skip_init(  # type: ignore[no-untyped-call]
+            ResidualStack,
+            self.width,
+            self.depth // 2,
+            self.T,
+            self.activation,
+            device=self.W.device,
+            dtype=self.W.dtype,
+        )
+        for half, whole in zip(coarse.parameters(), self.parameters(), strict=True):
+            half.data.copy_(whole.data[::2])
+            half.requires_grad_(whole.requires_grad)
+        return coarse
+
+    def forward(self, y: Tensor) -> Tensor:
+        """y_N from y_0, whose last dimension is the width."""
+        σ = ACTIVATIONS[self.activation]
+        for W, b in zip(self.W.unbind(), self.b.unbind(), strict=True):
+            y = y + self.dt * σ(F.linear(y, W, b))
+        return y
+
+    def extra_repr(self) -> str:
+        """The arguments, for ``print``."""
+        return f"width={self.width}, depth={self.depth}, T={self.T}, activation={self.activation}"
+
+
+class ResNet(nn.Module):
+    r"""The network of the paper: an opening map, N residual blocks of one width, a closing map.
+
+    .. math:: y_0 = A x + a, \quad y_n = y_{n-1} + Δt \, σ(W_n y_{n-1} + b_n), \quad y = C y_N + c
+
+    Args:
+        inputs: the number of components of one input; an image is flattened.
+        outputs: the number of components of the answer, for a classifier the classes.
+        width: w, the number of components of every y_n.
+        depth: N, the number of blocks.
+        T: the length of the time interval; Δt = T / depth.
+        activation: σ, ``"relu"`` or ``"tanh"``.
+        closing_relu: put a relu behind the closing map. The authors' experiments did; it can silence
+            an output for good, so it is off unless asked for.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: a number that is not positive, or an unknown activation.
+
+    Example:
+        >>> net = ResNet(inputs=784, outputs=10, width=10, depth=2048)
+        >>> net(torch.zeros(5, 1, 28, 28)).shape
+        torch.Size([5, 10])
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        width: int,
+        depth: int,
+        T: float = 1.0,
+        *,
+        activation: Activation = "relu",
+        closing_relu: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if inputs < 1 or outputs < 1:
+            raise ValueError(f"inputs and outputs must be at least 1, not {inputs} and {outputs}")
+        self.opening = nn.Linear(inputs, width, device=device, dtype=dtype)
+        self.stack = ResidualStack(width, depth, T, activation, device=device, dtype=dtype)
+        self.closing = nn.Linear(width, outputs, device=device, dtype=dtype)
+        self.closing_relu = closing_relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The answer (batch × outputs) to a batch of inputs (batch × …, flattened to ``inputs``)."""
+        y: Tensor = self.closing(self.stack(self.opening(x.flatten(1))))
+        return torch.relu(y) if self.closing_relu else y
+
+    def extra_repr(self) -> str:
+        """What the parts do not show."""
+        return "closing_relu=True" if self.closing_relu else ""
