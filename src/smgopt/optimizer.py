@@ -149,7 +149,7 @@ class SMGOpt(Optimizer):
         Raises:
             TypeError: no objective, or one that does not return a tensor.
             ValueError: a loss that is not one number, or that does not depend on the network.
-            FloatingPointError: the loss is not finite to begin with.
+            FloatingPointError: the loss is not finite to begin with, or after smoothing.
             RuntimeError: the objective called ``backward``, or the levels are not of one kind any more.
         """
         if objective is None:
@@ -174,6 +174,12 @@ class SMGOpt(Optimizer):
                     "Look for a step (lr) that is too long, or for bad inputs"
                 )
             self._cycle(levels)
+            smoothed = levels[-1].correction
+            if smoothed is not None and not math.isfinite(smoothed.loss_before):
+                raise FloatingPointError(
+                    f"smoothing has made the loss {smoothed.loss_before}: the weights are what they were "
+                    "before the cycle. The step (lr) is too long"
+                )
         except BaseException:
             finest.restore(start)
             raise
