@@ -80,6 +80,8 @@ def _fetch_one(name: str, folder: Path, file: str, bar: _Bar) -> None:
         )
         try:
             pooch.retrieve(mirror + file, f"sha256:{SHA256[name][file]}", file, folder, downloader=downloader)
+            # pooch's temporary file is for the user alone; the finished one is for whom the folder is.
+            (folder / file).chmod(folder.stat().st_mode & 0o666)
         except requests.RequestException as error:
             failures.append(f"{mirror} {_reason(error)}")
         except OSError as error:
