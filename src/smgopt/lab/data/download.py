@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pooch  # type: ignore[import-untyped]
 import requests
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from smgopt.lab.data.errors import DataError
 
@@ -65,7 +65,7 @@ def fetch(name: str, folder: Path, files: Collection[str]) -> None:
     Raises:
         DataError: no mirror gave the right file, or the folder cannot be written.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with _pooch_quiet(), Progress(*columns, console=Console(stderr=True)) as progress:
         for file in files:
             _fetch_one(name, folder, file, _Bar(progress, file))
