@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from smgopt.lab.errors import InputError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-class DataError(RuntimeError):
+class DataError(InputError):
     """A data set is missing, damaged or not what it should be; the message says which file and what to do."""
 
 
