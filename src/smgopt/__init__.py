@@ -8,13 +8,41 @@
 >>> loss = opt.step(lambda network: F.cross_entropy(network(x), c))
 """
 
-from smgopt.cycle import Correction
-from smgopt.hierarchy import Hierarchy
-from smgopt.networks import ResidualStack, ResNet
-from smgopt.optimizer import SMGOpt
-from smgopt.smoothing import TABLE_1, TABLE_2
-from smgopt.work import Work
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smgopt.cycle import Correction
+    from smgopt.hierarchy import Hierarchy
+    from smgopt.networks import ResidualStack, ResNet
+    from smgopt.optimizer import SMGOpt
+    from smgopt.smoothing import TABLE_1, TABLE_2
+    from smgopt.work import Work
 
 __version__ = "0.1.0"
 
 __all__ = ["TABLE_1", "TABLE_2", "Correction", "Hierarchy", "ResNet", "ResidualStack", "SMGOpt", "Work"]
+
+# Where the names are. They are imported when they are used: the command line has to choose how OpenMP waits
+# before torch is loaded, and to print its help without waiting for it.
+_HOMES = {
+    "Correction": "cycle",
+    "Hierarchy": "hierarchy",
+    "ResNet": "networks",
+    "ResidualStack": "networks",
+    "SMGOpt": "optimizer",
+    "TABLE_1": "smoothing",
+    "TABLE_2": "smoothing",
+    "Work": "work",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'smgopt' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"smgopt.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
