@@ -1,0 +1,142 @@
+"""The command ``smgopt``. It reads what was typed, calls ``smgopt.lab``, and prints what comes back."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable  # noqa: TC003
+from pathlib import Path
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+
+from smgopt.lab.errors import Interrupted, UserError
+
+# Before torch is loaded, which reads it once: a thread that waits for others by spinning keeps a core from
+# whatever else runs on the machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="smgopt",
+    help="Train very deep residual networks through a hierarchy of shallower ones.\n\n"
+    "Begin with: smgopt train --set data=mnist1d depth=64 cycles=100",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    # A traceback is for a mistake of ours; the ordinary one is the one to report.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON, too.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and tables.")]
+
+
+def command(function: Callable[P, T]) -> Callable[P, T]:
+    """A command that says in a sentence what the user can do something about, and ends with its exit code."""
+
+    @functools.wraps(function)
+    def friendly(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except (UserError, Interrupted) as error:
+            typer.echo(f"smgopt: {error}", err=True)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            typer.echo("smgopt: stopped at once; nothing was saved since the last checkpoint", err=True)
+            raise typer.Exit(130) from error
+
+    return friendly
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import smgopt
+
+        typer.echo(f"smgopt {smgopt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _smgopt(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@command
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG.toml] [KEY=VALUE]...", help="A configuration file, and settings on top of it."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change settings; several may follow one --set."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run's folder; without it, a new one in runs.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Go on with the run in this folder; limits may be --set anew."),
+    ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write event files for TensorBoard.")
+    ] = False,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a network, and record it in a folder.
+
+    Ctrl-C saves the run and stops it; `smgopt train --resume DIR` goes on as if it had never been stopped.
+
+    Examples:
+        smgopt train --set data=mnist depth=2048 levels=8 smoothing=table-1 cycles=300
+
+        smgopt train --set data=mnist depth=2048 optimizer=adam lr=0.001 --out runs/adam
+
+        smgopt train --resume runs/adam --set cycles=600
+
+    `smgopt settings` lists all settings.
+    """
+    from smgopt.lab import commands
+
+    commands.train(arguments or [], settings or [], out, resume, tensorboard, json, quiet)
+
+
+@app.command()
+@command
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="The run's folder.")],
+    json: Json = None,
+) -> None:
+    """Print what each level of a run is worth: its accuracy and loss, and the time it takes."""
+    from smgopt.lab import commands
+
+    commands.evaluate(run, json)
+
+
+@app.command()
+@command
+def settings(json: Json = None) -> None:
+    """List all settings with their defaults."""
+    from smgopt.lab import commands
+
+    commands.settings(json)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
