@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the table as JSON, too.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 
 
 def command(function: Callable[P, T]) -> Callable[P, T]:

@@ -128,7 +128,11 @@ def rehearse(config: Config) -> None:
             net = NETWORKS[small.network.kind](small.network, (1,), 1)
         _attempt("optimizer", lambda: baseline(optimizer, net), f"{optimizer.name}: ")
     with torch.device("meta"):
-        net = _attempt("network", lambda: NETWORKS[config.network.kind](config.network, (1,), 1))
+        net = _attempt(
+            "network",
+            lambda: NETWORKS[config.network.kind](config.network, (1,), 1),
+            "there is no such network: ",
+        )
         levels = _attempt("hierarchy.levels", lambda: Hierarchy(net, config.hierarchy.levels))
         if isinstance(optimizer, SMGOptConfig):
             _attempt("optimizer", lambda: multilevel(optimizer, levels))

@@ -120,7 +120,8 @@ class Session:
             try:
                 self._loop(stop)
             except FloatingPointError as error:
-                raise TrainingError(f"cycle {self.cycle + 1} failed: {error}. {self._advice()}") from error
+                # No advice to go on: the next try would end the same way.
+                raise TrainingError(f"cycle {self.cycle + 1} of {self.folder} failed: {error}") from error
             except RunError as error:
                 raise RunError(f"{error}. {self._advice()}") from error
 

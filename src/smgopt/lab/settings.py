@@ -6,6 +6,7 @@ Every setting has a full name, ``optimizer.lr``, and a short one, ``lr``, if no 
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin
 
@@ -54,6 +55,8 @@ def load(path: Path | None = None, pairs: Sequence[str] = ()) -> Config:
 def make(tree: Mapping[str, Any] | None = None, /, **given: Any) -> Config:
     """The same from Python: sections as a mapping, settings by their short names.
 
+    Tuples count as lists, paths as text, and None as not set.
+
     Raises:
         InputError: as ``load``.
 
@@ -61,7 +64,7 @@ def make(tree: Mapping[str, Any] | None = None, /, **given: Any) -> Config:
         >>> make({"run": {"seed": 1}}, depth=64, levels=2, smoothing=[[1, 0], [1, 0]]).run.seed
         1
     """
-    return _make(tree or {}, given)
+    return _make(tree or {}, {key: _plain(value) for key, value in given.items()})
 
 
 def change(config: Config, pairs: Sequence[str]) -> Config:
@@ -142,6 +145,12 @@ def _is_text(pair: str) -> bool:
     return True
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _value(text: str) -> Any:
     """A value as TOML or Python has it, else the text itself."""
     for read in (lambda: toml.parse(f"value = {text}"), lambda: {"value": float(text)}):
@@ -170,7 +179,8 @@ def _make(
 
     # The optimizer first, because it decides which other names there are.
     for key in sorted(given, key=lambda key: key not in ("optimizer", "optimizer.name")):
-        shown = f"{key}={given[key] if isinstance(given[key], str) else toml.shown(given[key])}: "
+        value = given[key]
+        shown = f"{key}={toml.shown(value) if isinstance(value, bool | float | list) else value}: "
         names = _short_names(_optimizer(tree)) | {name: name for name in _full_names(_optimizer(tree))}
         if key not in names:
             where = f" with the optimizer {_optimizer(tree)!r}" if key in _short_names("smgopt") else ""
@@ -178,7 +188,7 @@ def _make(
             continue
         section, name = names[key].split(".")
         if isinstance(tree.setdefault(section, {}), dict):
-            tree[section][name] = given[key]
+            tree[section][name] = value
             places[names[key]] = shown
 
     for key in _unknown(tree):

@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import smgopt
+from smgopt import cli
+from smgopt.lab import evaluate, toml, train
+from tests.lab.support import Make, numbers
+
+
+def smg(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def config(make: Make, tmp_path: Path) -> Path:
+    file = tmp_path / "config.toml"
+    file.write_text(toml.write(make().tree()))
+    return file
+
+
+def test_train_resume_evaluate(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = smg(
+        "train",
+        config,
+        "seed=3",
+        "--set",
+        "lr=0.2",
+        "smoothing=table-1",
+        "--out",
+        run,
+        "--json",
+        tmp_path / "a",
+    )
+    assert result.exit_code == 0, result.output
+    assert "cycle 8  epoch 2.67" in result.output
+    assert json.loads((tmp_path / "a").read_text())["finished"] == "8 cycles done"
+    result = smg("train", "--resume", run, "--set", "cycles=10")
+    assert result.exit_code == 0, result.output
+    assert "until 10 cycles, from cycle 8" in result.output
+    result = smg("evaluate", run, "--json", tmp_path / "b")
+    assert result.exit_code == 0, result.output
+    assert "after 10 cycles" in result.output
+    levels = json.loads((tmp_path / "b").read_text())["levels"]
+    assert [level["blocks"] for level in levels] == [2, 4]
+    assert all(level["ms_per_1000"] > 0 for level in levels)
+
+
+def test_evaluate_agrees_with_the_run(make: Make, tmp_path: Path) -> None:
+    run = train.run(make(), tmp_path / "run")
+    found = evaluate.evaluate(run)
+    assert [level.accuracy for level in found.levels] == run.metrics[-1]["test_accuracy"]
+    assert [level.loss for level in found.levels] == run.metrics[-1]["test_loss"]
+
+
+def test_the_command_and_the_function_do_the_same(make: Make, config: Path, tmp_path: Path) -> None:
+    assert smg("train", config, "--out", tmp_path / "a", "--quiet").output == ""
+    assert numbers(train.run(make(), tmp_path / "b").folder) == numbers(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["train", "detph=3"], 2, "did you mean 'depth'?"),
+        (["train", "nowhere.toml"], 2, "nowhere.toml cannot be read"),
+        (["train", "a.toml", "b.toml"], 2, "one configuration file, please, not 2"),
+        (["train", "data=minst"], 2, "unknown data set 'minst', did you mean 'mnist'?"),
+        (["train", "--resume", "nowhere"], 2, "nowhere is no run"),
+        (["train", "--resume", "nowhere", "--out", "b"], 2, "leave out --out b"),
+        (["train", "--json", "no/where.json"], 2, "its folder does not exist"),
+        (["train", "--json", "."], 2, "is a folder"),
+        (["evaluate", "nowhere"], 2, "nowhere is no run"),
+        (["evaluate"], 2, "Missing argument"),
+        (["fly"], 2, "No such command"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = smg(*arguments)
+    assert result.exit_code == code
+    assert sentence in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_failed_run_ends_with_1(config: Path, tmp_path: Path) -> None:
+    result = smg("train", config, "lr=1e30", "cycles=50", "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "cycle 1 of" in result.output
+    assert "the loss nan" in result.output
+
+
+def test_settings_are_listed(tmp_path: Path) -> None:
+    result = smg("settings", "--json", tmp_path / "s.json")
+    assert result.exit_code == 0
+    assert "optimizer.lr" in result.output
+    assert {"name": "network.depth", "short": "depth", "default": 256}.items() <= json.loads(
+        (tmp_path / "s.json").read_text()
+    )[1 + 1].items()
+
+
+def test_help_and_version_do_not_wait_for_torch() -> None:
+    code = (
+        "import sys, os; from smgopt import cli; assert 'torch' not in sys.modules; "
+        "assert os.environ['OMP_WAIT_POLICY'] == 'PASSIVE'; sys.argv = ['smgopt', '--version']; cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"smgopt {smgopt.__version__}"
+    assert "Train a network" in smg("--help").output
