@@ -118,8 +118,9 @@ class Bar(Lines):
             self._bar.update(self._task, completed=record["cycle"], description=text)
 
     def evaluated(self, record: dict[str, Any]) -> None:
-        """Keep the accuracy, to be shown from now on."""
+        """Show the accuracy from now on."""
         self._accuracy = f"  accuracy {record['test_accuracy'][-1]:.2%}"
+        self.cycle(record)
 
     def close(self) -> None:
         """Leave it as it is."""
