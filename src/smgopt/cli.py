@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-# Threads that wait for others should sleep: spinning, they keep the core from whoever is waited for. It is read
-# when torch is loaded, so it is set before.
+# Threads that wait for others should sleep: spinning, they keep the core from whoever is waited for.
+# It is read when torch is loaded, so it is set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(no_args_is_help=True, help="Train very deep residual networks with stochastic MG/OPT.")

@@ -100,7 +100,7 @@ def _table(multilevel: Curve, sgd: Curve) -> Table:
     row(multilevel, CYCLES)
     row(sgd, CYCLES)
     row(sgd, len(sgd.loss))
-    table.caption = "gradients: those of the finest network, and of the coarser ones by their share of its blocks"
+    table.caption = "a gradient of a coarser network counts by its share of the finest one's blocks"
     return table
 
 
