@@ -70,6 +70,17 @@ def _smgopt(
 
 @app.command()
 @command
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the picture.")] = Path("runs/demo"),
+) -> None:
+    """Train on MNIST-1D with sMG/OPT and with SGD side by side: under a minute."""
+    from smgopt.lab import demo
+
+    demo.main(out)
+
+
+@app.command()
+@command
 def train(
     arguments: Annotated[
         list[str] | None,

@@ -4,12 +4,14 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from smgopt import kernels
+
 Activation = Literal["relu", "tanh"]
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+Backend = Literal["auto", "numba", "torch"]
+ACTIVATIONS = ("relu", "tanh")
 
 
 class ResidualStack(nn.Module):
@@ -25,17 +27,21 @@ class ResidualStack(nn.Module):
         depth: N, the number of blocks.
         T: the length of the time interval that the blocks share.
         activation: σ, ``"relu"`` or ``"tanh"``.
+        checkpoint: keep only every √N-th state for the backward pass and compute the others again: memory
+            for time.
+        backend: what computes it, ``"numba"`` (compiled), ``"torch"`` (plain operations), or ``"auto"``: the
+            compiled kernel wherever it can be had, see ``smgopt.kernels``.
         device, dtype: of the parameters.
 
     Raises:
-        ValueError: a width, depth or T that is not positive, or an unknown activation.
+        ValueError: a width, depth or T that is not positive, an unknown activation or back end.
 
     Example:
         >>> stack = ResidualStack(width=3, depth=8)
         >>> stack(torch.ones(5, 3)).shape
         torch.Size([5, 3])
         >>> stack.coarsen()
-        ResidualStack(width=3, depth=4, T=1.0, activation=relu)
+        ResidualStack(width=3, depth=4, T=1.0, activation=relu, backend=auto: numba)
     """
 
     def __init__(
@@ -45,6 +51,8 @@ class ResidualStack(nn.Module):
         T: float = 1.0,
         activation: Activation = "relu",
         *,
+        checkpoint: bool = False,
+        backend: Backend = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -56,6 +64,9 @@ class ResidualStack(nn.Module):
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}")
         self.width, self.depth, self.T, self.activation = width, depth, T, activation
+        self.checkpoint, self.backend = checkpoint, backend
+        if backend not in kernels.BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(kernels.BACKENDS)}, not {backend!r}")
         self.W = nn.Parameter(torch.empty(depth, width, width, device=device, dtype=dtype))
         self.b = nn.Parameter(torch.empty(depth, width, device=device, dtype=dtype))
         self.reset_parameters()
@@ -80,6 +91,8 @@ class ResidualStack(nn.Module):
             self.depth // 2,
             self.T,
             self.activation,
+            checkpoint=self.checkpoint,
+            backend=self.backend,
             device=self.W.device,
             dtype=self.W.dtype,
         )
@@ -90,14 +103,19 @@ class ResidualStack(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         """y_N from y_0, whose last dimension is the width."""
-        σ = ACTIVATIONS[self.activation]
-        for W, b in zip(self.W.unbind(), self.b.unbind(), strict=True):
-            y = y + self.dt * σ(F.linear(y, W, b))
-        return y
+        return kernels.residual_stack(
+            y, self.W, self.b, self.dt, self.activation, checkpoint=self.checkpoint, backend=self.backend
+        )
 
     def extra_repr(self) -> str:
-        """The arguments, for ``print``."""
-        return f"width={self.width}, depth={self.depth}, T={self.T}, activation={self.activation}"
+        """The arguments, and which back end runs, for ``print``."""
+        shown = f"width={self.width}, depth={self.depth}, T={self.T}, activation={self.activation}"
+        if self.checkpoint:
+            shown += ", checkpoint=True"
+        if self.backend != "auto":
+            return f"{shown}, backend={self.backend}"
+        runs = kernels.choose_for(self.width, self.W.dtype, self.W.device, self.activation)
+        return f"{shown}, backend=auto: {runs}"
 
 
 class ResNet(nn.Module):
@@ -114,6 +132,7 @@ class ResNet(nn.Module):
         activation: σ, ``"relu"`` or ``"tanh"``.
         closing_relu: put a relu behind the closing map. The authors' experiments did; it can silence
             an output for good, so it is off unless asked for.
+        checkpoint, backend: how the blocks are computed, see ``ResidualStack``.
         device, dtype: of the parameters.
 
     Raises:
@@ -135,6 +154,8 @@ class ResNet(nn.Module):
         *,
         activation: Activation = "relu",
         closing_relu: bool = False,
+        checkpoint: bool = False,
+        backend: Backend = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -142,7 +163,9 @@ class ResNet(nn.Module):
         if inputs < 1 or outputs < 1:
             raise ValueError(f"inputs and outputs must be at least 1, not {inputs} and {outputs}")
         self.opening = nn.Linear(inputs, width, device=device, dtype=dtype)
-        self.stack = ResidualStack(width, depth, T, activation, device=device, dtype=dtype)
+        self.stack = ResidualStack(
+            width, depth, T, activation, checkpoint=checkpoint, backend=backend, device=device, dtype=dtype
+        )
         self.closing = nn.Linear(width, outputs, device=device, dtype=dtype)
         self.closing_relu = closing_relu
 

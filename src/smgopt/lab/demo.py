@@ -1,0 +1,124 @@
+"""A first look: sMG/OPT and SGD side by side on MNIST-1D, in under a minute."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import Tensor
+
+import smgopt
+from smgopt.lab import data
+
+DEPTH, WIDTH, LEVELS, BATCH, LR, CYCLES, SEED = 256, 10, 4, 1000, 0.1, 100, 1
+
+
+@dataclass
+class Curve:
+    """What one optimizer did, measured after each step."""
+
+    name: str
+    seconds: float = 0.0
+    work: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+
+
+def main(out: Path) -> Path:
+    """Train twice, print a table, and draw a picture into the folder ``out``; its path is returned."""
+    console = Console()
+    with console.status("making MNIST-1D"):
+        ds = data.load("mnist1d")
+    columns = (
+        TextColumn("{task.description:>8}"),
+        BarColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        multilevel = Curve(f"sMG/OPT, {LEVELS} levels")
+        task = progress.add_task("sMG/OPT", total=CYCLES, loss="")
+        for _ in islice(_train(ds, LEVELS, multilevel, progress, task), CYCLES):
+            pass
+        # SGD goes on until it has had as many gradients as all levels of sMG/OPT together.
+        sgd = Curve("SGD")
+        budget = multilevel.work[-1]
+        task = progress.add_task("SGD", total=budget // DEPTH, loss="")
+        for _ in islice(_train(ds, 1, sgd, progress, task), budget // DEPTH):
+            pass
+    console.print(_table(multilevel, sgd))
+    picture = _draw(multilevel, sgd, out)
+    console.print(f"The curves: {picture}", soft_wrap=True)
+    return picture
+
+
+def _train(ds: data.Dataset, levels: int, curve: Curve, progress: Progress, task: TaskID) -> Iterator[None]:
+    """One step of training each time it is asked."""
+    torch.manual_seed(SEED)
+    net = smgopt.ResNet(ds.x.shape[1], ds.classes, WIDTH, DEPTH)
+    opt = smgopt.SMGOpt(smgopt.Hierarchy(net, levels), LR)
+    for x, y in _endless(ds):
+        start = time.perf_counter()
+        loss = opt.step(lambda network, x=x, y=y: F.cross_entropy(network(x), y)).item()
+        curve.seconds += time.perf_counter() - start
+        curve.loss.append(loss)
+        curve.work.append(opt.work.gradients)
+        with torch.no_grad():
+            curve.accuracy.append((net(ds.x_test).argmax(1) == ds.y_test).double().mean().item())
+        progress.update(task, advance=1, loss=f"loss {loss:.3f}")
+        yield
+
+
+def _endless(ds: data.Dataset) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(SEED)
+    while True:
+        yield from data.batches(ds.x, ds.y, BATCH, generator)
+
+
+def _table(multilevel: Curve, sgd: Curve) -> Table:
+    table = Table(title=f"MNIST-1D, {DEPTH} blocks, batches of {BATCH}")
+    table.add_column("optimizer")
+    for name in ("batches", "gradients", "training loss", "test accuracy", "seconds"):
+        table.add_column(name, justify="right")
+
+    def row(curve: Curve, steps: int) -> None:
+        table.add_row(
+            curve.name,
+            f"{steps}",
+            f"{curve.work[steps - 1] / DEPTH:.0f}",
+            f"{curve.loss[steps - 1]:.3f}",
+            f"{curve.accuracy[steps - 1]:.1%}",
+            f"{curve.seconds * steps / len(curve.loss):.1f}",
+        )
+
+    row(multilevel, CYCLES)
+    row(sgd, CYCLES)
+    row(sgd, len(sgd.loss))
+    table.caption = "a gradient of a coarser network counts by its share of the finest one's blocks"
+    return table
+
+
+def _draw(multilevel: Curve, sgd: Curve, out: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    for curve, colour in ((multilevel, "#0072b2"), (sgd, "#d55e00")):
+        steps = min(len(curve.loss), CYCLES)
+        left.plot(range(1, steps + 1), curve.loss[:steps], color=colour, label=curve.name)
+        right.plot([w / DEPTH for w in curve.work], curve.loss, color=colour, label=curve.name)
+    left.set(xlabel="mini-batches", ylabel="training loss", title="for the same data")
+    right.set(xlabel="gradients of the finest network", title="for the same work")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "demo.png"
+    figure.savefig(path, dpi=150)
+    return path
