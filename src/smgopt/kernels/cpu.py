@@ -68,14 +68,26 @@ def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().contiguous().numpy()
 
 
-def _threads(operations: float) -> int:
-    return torch.get_num_threads() if operations > ALONE else 1
+def _flat(tensor: Tensor) -> np.ndarray[Any, Any]:
+    return _array(tensor).reshape(-1)
 
 
 def _factors(dt: float, activation: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """(scale, step) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
-    kind = torch.empty((), dtype=dtype).numpy().dtype.type
-    return (kind(dt), kind(1)) if activation == "relu" else (kind(1), kind(dt))
+    """(scale, dt) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
+    number = torch.empty((), dtype=dtype).numpy().dtype.type
+    return (number(dt), number(1)) if activation == "relu" else (number(1), number(dt))
+
+
+def _run(
+    sweep: Any, arguments: tuple[Any, ...], room: int, like: Tensor, pieces: int, operations: float
+) -> None:
+    """Run a sweep over all pieces, alone or with helpers; every worker has a part of its own in `work`."""
+    threads = min(torch.get_num_threads(), pieces) if operations > ALONE else 1
+    work = _flat(like.new_empty(threads * room))
+    if threads == 1:
+        sweep(*arguments, work, 0, 0, pieces)
+    else:
+        share(lambda worker, i: sweep(*arguments, work, worker * room, i, i + 1), pieces, threads)
 
 
 def _forward(
@@ -83,26 +95,17 @@ def _forward(
 ) -> tuple[Tensor, Tensor]:
     """The stack's output and, if a plan says which, the states that the way back starts from."""
     samples, (depth, width) = y.reshape(-1, y.shape[-1]), b.shape
-    batch = samples.shape[0]
-    cut = keep or plan(batch, depth, width, y.element_size(), False)
     lanes = LINE // y.element_size()
-    threads = _threads(batch * depth * width * width)
+    cut = keep or plan(samples.shape[0], depth, width, y.element_size(), False)
     slots = -(-depth // cut.stride) if keep else 0
-    saved = y.new_empty(cut.tiles, slots, cut.vectors, width, lanes)
+    saved = y.new_empty(cut.tiles * slots * cut.vectors * width * lanes)
     out = torch.empty_like(samples, memory_format=torch.contiguous_format)
-    buffers = y.new_empty(threads, 2, cut.vectors, width, lanes)
-    panels = y.new_empty(threads, width * width + width)
-    sweep = sweeps.sweeps(width, activation)[0]
     arguments = (
-        *map(_array, (samples, W.reshape(depth, -1), b)),
-        *_factors(dt, activation, y.dtype),
-        cut.stride,
-        *map(_array, (saved, buffers, panels, out)),
+        *(_array(samples), _flat(W), _flat(b), *_factors(dt, activation, y.dtype)),
+        *(cut.stride, slots, cut.vectors, lanes, _flat(saved), _array(out)),
     )
-    if threads == 1:
-        sweep(*arguments, 0, 0, cut.tiles)
-    else:
-        share(lambda worker, tile: sweep(*arguments, worker, tile, tile + 1), cut.tiles, threads)
+    room = sweeps.room(width, cut.vectors, lanes, 0)
+    _run(sweeps.sweeps(width, activation)[0], arguments, room, y, cut.tiles, samples.shape[0] * W.numel())
     return out.reshape(y.shape), saved
 
 
@@ -111,43 +114,31 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of y, W and b; without `weights` the last two are empty."""
     samples, (depth, width) = grad.reshape(-1, grad.shape[-1]), b.shape
-    threads = _threads(3 * samples.shape[0] * depth * width * width)
+    lanes = LINE // grad.element_size()
     groups = cut.groups if weights else 0
     dy = torch.empty_like(samples, memory_format=torch.contiguous_format)
-    dW, db = W.new_empty(groups, depth, width * width), b.new_empty(groups, depth, width)
-    buffers = grad.new_empty(threads, 3 + 2 * cut.stride, *saved.shape[2:])
-    panels = grad.new_empty(threads, width * width + width)
-    sweep = sweeps.sweeps(width, activation)[1]
+    dW, db = W.new_empty(groups, *W.shape), b.new_empty(groups, *b.shape)
     scale, step = _factors(dt, activation, grad.dtype)
     arguments = (
-        *map(_array, (samples, W.reshape(depth, -1), b)),
-        scale,
-        step,
-        cut.stride,
-        *map(_array, (saved, buffers, panels, dy, dW, db)),
-        cut.group,
+        *(_array(samples), _flat(W), _flat(b), scale, step),
+        *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), _array(dy)),
+        *(_flat(dW), _flat(db), cut.group),
     )
-    if threads == 1:
-        sweep(*arguments, 0, 0, cut.groups)
-    else:
-        share(lambda worker, group: sweep(*arguments, worker, group, group + 1), cut.groups, threads)
-    if not weights:
-        return dy.reshape(grad.shape), dW, db
-    sums = (_total(dW, scale, W, threads), _total(db, scale, b, threads))
-    return dy.reshape(grad.shape), *sums
+    room = sweeps.room(width, cut.vectors, lanes, cut.stride)
+    operations = 3 * samples.shape[0] * W.numel()
+    _run(sweeps.sweeps(width, activation)[1], arguments, room, grad, cut.groups, operations)
+    if weights:
+        dW, db = _total(dW, scale), _total(db, scale)
+    return dy.reshape(grad.shape), dW, db
 
 
-def _total(parts: Tensor, scale: Any, like: Tensor, threads: int) -> Tensor:
-    """The scaled sum of the parts, each of them shaped as `like`."""
-    out = torch.empty_like(like, memory_format=torch.contiguous_format)
-    terms, flat = _array(parts.reshape(parts.shape[0], -1)), _array(out.reshape(-1))
-    pieces = threads if parts.numel() > ALONE / 8 else 1
+def _total(parts: Tensor, scale: Any) -> Tensor:
+    """The scaled sum of the parts."""
+    out = parts.new_empty(parts.shape[1:])
+    terms, flat = _array(parts.reshape(parts.shape[0], -1)), _flat(out)
+    pieces = torch.get_num_threads() if parts.numel() > ALONE else 1
     ends = [i * flat.size // pieces for i in range(pieces + 1)]
-
-    def piece(_: int, i: int) -> None:
-        sweeps.total(terms, scale, flat, ends[i], ends[i + 1])
-
-    share(piece, pieces, threads)
+    share(lambda _, i: sweeps.total(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
     return out
 
 
