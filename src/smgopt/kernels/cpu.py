@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from . import reference, sweeps
@@ -18,8 +19,9 @@ from .threads import share
 from .vectors import LINE
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
+
+    Array = np.ndarray[Any, Any]
 
 ALONE = 2e6  # multiply-adds that the caller rather does alone: waking a thread takes about 50 µs
 SCRATCH = (
@@ -52,7 +54,7 @@ def plan(batch: int, depth: int, width: int, itemsize: int, checkpoint: bool) ->
     stride-th state.
     """
     lanes = LINE // itemsize
-    count = -(-batch // lanes)
+    count = max(1, -(-batch // lanes))  # an empty batch is a tile, too, whose sums are 0
     tiles = -(-count // min(max(-(-count // 8), 4), 16))
     vectors = -(-count // tiles)
     tiles = -(-count // vectors)
@@ -64,17 +66,22 @@ def plan(batch: int, depth: int, width: int, itemsize: int, checkpoint: bool) ->
     return Plan(vectors, tiles, group, -(-tiles // group), min(stride, depth))
 
 
-def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
+def _array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-def _flat(tensor: Tensor) -> np.ndarray[Any, Any]:
+def _flat(tensor: Tensor) -> Array:
     return _array(tensor).reshape(-1)
+
+
+def _room(count: int, like: Tensor) -> Array:
+    """Uninitialised numbers, from torch because it aligns them to cache lines."""
+    return like.new_empty(count).numpy()
 
 
 def _factors(dt: float, activation: str, dtype: torch.dtype) -> tuple[Any, Any]:
     """(scale, dt) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
-    number = torch.empty((), dtype=dtype).numpy().dtype.type
+    number = np.float32 if dtype == torch.float32 else np.float64
     return (number(dt), number(1)) if activation == "relu" else (number(1), number(dt))
 
 
@@ -83,7 +90,7 @@ def _run(
 ) -> None:
     """Run a sweep over all pieces, alone or with helpers; every worker has a part of its own in `work`."""
     threads = min(torch.get_num_threads(), pieces) if operations > ALONE else 1
-    work = _flat(like.new_empty(threads * room))
+    work = _room(threads * room, like)
     if threads == 1:
         sweep(*arguments, work, 0, 0, pieces)
     else:
@@ -94,52 +101,52 @@ def _forward(
     y: Tensor, W: Tensor, b: Tensor, dt: float, activation: str, keep: Plan | None
 ) -> tuple[Tensor, Tensor]:
     """The stack's output and, if a plan says which, the states that the way back starts from."""
-    samples, (depth, width) = y.reshape(-1, y.shape[-1]), b.shape
+    samples, (depth, width) = _array(y.reshape(-1, y.shape[-1])), b.shape
     lanes = LINE // y.element_size()
-    cut = keep or plan(samples.shape[0], depth, width, y.element_size(), False)
+    cut = keep or plan(len(samples), depth, width, y.element_size(), False)
     slots = -(-depth // cut.stride) if keep else 0
     saved = y.new_empty(cut.tiles * slots * cut.vectors * width * lanes)
-    out = torch.empty_like(samples, memory_format=torch.contiguous_format)
+    out = y.new_empty(samples.shape)
     arguments = (
-        *(_array(samples), _flat(W), _flat(b), *_factors(dt, activation, y.dtype)),
-        *(cut.stride, slots, cut.vectors, lanes, _flat(saved), _array(out)),
+        *(samples, _flat(W), _flat(b), *_factors(dt, activation, y.dtype)),
+        *(cut.stride, slots, cut.vectors, lanes, saved.numpy(), out.numpy()),
     )
     room = sweeps.room(width, cut.vectors, lanes, 0)
-    _run(sweeps.sweeps(width, activation)[0], arguments, room, y, cut.tiles, samples.shape[0] * W.numel())
+    _run(sweeps.sweeps(width, activation)[0], arguments, room, y, cut.tiles, len(samples) * W.numel())
     return out.reshape(y.shape), saved
 
 
 def _backward(
     grad: Tensor, W: Tensor, b: Tensor, saved: Tensor, dt: float, activation: str, cut: Plan, weights: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of y, W and b; without `weights` the last two are empty."""
-    samples, (depth, width) = grad.reshape(-1, grad.shape[-1]), b.shape
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The gradients of y and, if wanted, of the weights W and b."""
+    samples, (depth, width) = _array(grad.reshape(-1, grad.shape[-1])), b.shape
     lanes = LINE // grad.element_size()
     groups = cut.groups if weights else 0
-    dy = torch.empty_like(samples, memory_format=torch.contiguous_format)
-    dW, db = W.new_empty(groups, *W.shape), b.new_empty(groups, *b.shape)
+    dy = grad.new_empty(samples.shape)
+    dW, db = _room(groups * W.numel(), W), _room(groups * b.numel(), b)
     scale, step = _factors(dt, activation, grad.dtype)
     arguments = (
-        *(_array(samples), _flat(W), _flat(b), scale, step),
-        *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), _array(dy)),
-        *(_flat(dW), _flat(db), cut.group),
+        *(samples, _flat(W), _flat(b), scale, step),
+        *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), dy.numpy()),
+        *(dW, db, cut.group),
     )
     room = sweeps.room(width, cut.vectors, lanes, cut.stride)
-    operations = 3 * samples.shape[0] * W.numel()
+    operations = 3 * len(samples) * W.numel()
     _run(sweeps.sweeps(width, activation)[1], arguments, room, grad, cut.groups, operations)
-    if weights:
-        dW, db = _total(dW, scale), _total(db, scale)
-    return dy.reshape(grad.shape), dW, db
+    if not weights:
+        return dy.reshape(grad.shape), None, None
+    return dy.reshape(grad.shape), _total(dW, scale, W), _total(db, scale, b)
 
 
-def _total(parts: Tensor, scale: Any) -> Tensor:
-    """The scaled sum of the parts."""
-    out = parts.new_empty(parts.shape[1:])
-    terms, flat = _array(parts.reshape(parts.shape[0], -1)), _flat(out)
-    pieces = torch.get_num_threads() if parts.numel() > ALONE else 1
+def _total(parts: Array, scale: Any, like: Tensor) -> Tensor:
+    """The scaled sum of parts that are shaped like a tensor."""
+    total = like.new_empty(like.shape)
+    terms, flat = parts.reshape(-1, like.numel()), total.numpy().reshape(-1)
+    pieces = torch.get_num_threads() if parts.size > ALONE else 1
     ends = [i * flat.size // pieces for i in range(pieces + 1)]
     share(lambda _, i: sweeps.total(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
-    return out
+    return total
 
 
 class _ResidualStack(torch.autograd.Function):
@@ -157,7 +164,6 @@ class _ResidualStack(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, W, b, states = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]
-        gradients: tuple[Tensor, ...]
         if torch.is_grad_enabled():
             # Someone will differentiate the gradient: then it must consist of operations that torch knows.
             inputs = [x for x, need in zip((y, W, b), needed, strict=True) if need]

@@ -39,28 +39,31 @@ def _gather(samples: Any, start: Any, count: Any, lanes: Any, work: Any, tile: A
     The last sample fills up the last vector: what it goes through, a true sample goes through as well, so
     that no infinity comes up that is not there anyway.
     """
-    width = samples.shape[1]
-    for i in range(count * lanes):
-        row = min(start + i, samples.shape[0] - 1)
-        place = tile + i // lanes * width * lanes + i % lanes
-        for k in range(width):
-            work[place + k * lanes] = samples[row, k]
+    width, size = samples.shape[1], samples.shape[1] * lanes
+    for v in range(count):
+        vector = work[tile + v * size : tile + (v + 1) * size]
+        for lane in range(lanes):
+            sample = samples[min(start + v * lanes + lane, samples.shape[0] - 1)]
+            for k in range(width):
+                vector[k * lanes + lane] = sample[k]
 
 
 @_jit
 def _scatter(work: Any, tile: Any, start: Any, count: Any, lanes: Any, samples: Any) -> None:
-    width = samples.shape[1]
-    for i in range(min(count * lanes, samples.shape[0] - start)):
-        place = tile + i // lanes * width * lanes + i % lanes
-        for k in range(width):
-            samples[start + i, k] = work[place + k * lanes]
+    width, size = samples.shape[1], samples.shape[1] * lanes
+    for v in range(count):
+        vector = work[tile + v * size : tile + (v + 1) * size]
+        for lane in range(min(lanes, samples.shape[0] - start - v * lanes)):
+            sample = samples[start + v * lanes + lane]
+            for k in range(width):
+                sample[k] = vector[k * lanes + lane]
 
 
 @_jit
 def total(parts: Any, scale: Any, out: Any, first: Any, last: Any) -> None:
     """Let out[i] = Σ_c scale · parts[c, i] for first ≤ i < last, summed in the order of c."""
     for start in range(first, last, 1024):
-        # The sum stays in the first cache. Indices that count from 0 are what LLVM vectorises: ten times faster.
+        # The sum stays in the first cache. LLVM vectorises indices that count from 0: ten times faster.
         out_part = out[start : min(start + 1024, last)]
         for i in range(out_part.size):
             out_part[i] = 0
@@ -71,7 +74,7 @@ def total(parts: Any, scale: Any, out: Any, first: Any, last: Any) -> None:
 
 
 def room(width: int, size: int, lanes: int, stride: int) -> int:
-    """The numbers that a worker needs in `work`: a panel of weights, 4 tiles, and 2 for each layer of a stride.
+    """The numbers that a worker needs in `work`: a panel of weights, 4 tiles, 2 for each layer of a stride.
 
     They fill whole cache lines, so that all tiles are aligned to them.
     """

@@ -24,6 +24,7 @@ REGISTERS = 32 if binding.get_host_cpu_features().get("avx512f") else 8
 _INT = ir.IntType(64)
 _LANE = ir.IntType(32)
 _alloca: Any = cgutils.alloca_once
+_function: Any = cgutils.get_or_insert_function
 
 
 def integer(value: int) -> Any:
@@ -80,7 +81,7 @@ class Emitter:
         """Ask for a cache line that will be read or written soon."""
         address = self.builder.bitcast(self.builder.gep(base, [index]), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [address.type, _LANE, _LANE, _LANE])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        function = _function(self.builder.module, kind, "llvm.prefetch.p0i8")
         self.builder.call(function, [address, *(ir.Constant(_LANE, flag) for flag in (0, 3, 1))])
 
     def splat(self, number: Any) -> Any:
@@ -157,7 +158,7 @@ class Emitter:
         return self.shuffle(result, result, [owner.index(i) for i in range(len(vectors))])
 
     def accumulate(self, sums: Any, first: int, count: int, fresh: Any, base: Any, index: Any) -> None:
-        """Add `count` of the sums, from the one numbered `first` on, to numbers in memory, or put them there."""
+        """Add `count` of the sums, from number `first` on, to numbers in memory, or put them there."""
         part = self.shuffle(sums, sums, range(first, first + count))
         old = self.builder.select(
             fresh, ir.Constant(part.type, [0.0] * count), self.load(base, index, part.type)
