@@ -112,7 +112,14 @@ def _forward(
         *(cut.stride, slots, cut.vectors, lanes, saved.numpy(), out.numpy()),
     )
     room = sweeps.room(width, cut.vectors, lanes, 0)
-    _run(sweeps.sweeps(width, activation)[0], arguments, room, y, cut.tiles, len(samples) * W.numel())
+    _run(
+        sweeps.forward(width, activation, samples.dtype.name),
+        arguments,
+        room,
+        y,
+        cut.tiles,
+        len(samples) * W.numel(),
+    )
     return out.reshape(y.shape), saved
 
 
@@ -133,7 +140,9 @@ def _backward(
     )
     room = sweeps.room(width, cut.vectors, lanes, cut.stride)
     operations = 3 * len(samples) * W.numel()
-    _run(sweeps.sweeps(width, activation)[1], arguments, room, grad, cut.groups, operations)
+    _run(
+        sweeps.backward(width, activation, samples.dtype.name), arguments, room, grad, cut.groups, operations
+    )
     if not weights:
         return dy.reshape(grad.shape), None, None
     return dy.reshape(grad.shape), _total(dW, scale, W), _total(db, scale, b)
@@ -145,7 +154,8 @@ def _total(parts: Array, scale: Any, like: Tensor) -> Tensor:
     terms, flat = parts.reshape(-1, like.numel()), total.numpy().reshape(-1)
     pieces = torch.get_num_threads() if parts.size > ALONE else 1
     ends = [i * flat.size // pieces for i in range(pieces + 1)]
-    share(lambda _, i: sweeps.total(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
+    add = sweeps.total(flat.dtype.name)
+    share(lambda _, i: add(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
     return total
 
 

@@ -16,6 +16,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numba
+from numba import types
 
 from . import layers, vectors
 from .layers import adjoint, batch_sums, copy, load_panel, prefetch, step
@@ -24,15 +25,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _jit(function: Callable[..., Any]) -> Any:
-    """Compile without the GIL; keep the result on disk where a directory for it can be found."""
+def _compiled(function: Callable[..., Any], name: str, dtype: str, kinds: str) -> Any:
+    """Compile without the GIL and keep the result on disk, where a directory for it can be found and written.
+
+    In `kinds`, i is an integer, f a number of the dtype, a and A arrays of them with one and two dimensions.
+    """
+    # numba looks only at the date of this file to see whether what it finds on disk is still valid, and two
+    # processes that compile different variants under one name can mix them up. So a name tells everything.
+    sources = "".join(inspect.getsource(module) for module in (layers, vectors))
+    function.__qualname__ = f"{name}_{dtype}_{zlib.crc32(sources.encode()):08x}"
+    number = getattr(types, dtype)
+    of = {"i": types.int64, "f": number, "a": number[::1], "A": number[:, ::1]}
+    signature = types.void(*(of[kind] for kind in kinds))
     try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither this package's directory nor the user's cache can be written
-        return numba.njit(nogil=True)(function)
+        return numba.njit(signature, nogil=True, cache=True)(function)
+    except (RuntimeError, OSError):  # no directory, or it is full
+        return numba.njit(signature, nogil=True)(function)
 
 
-@_jit
+def _helper(function: Callable[..., Any]) -> Any:
+    """A function that is compiled into the sweeps."""
+    return numba.njit(nogil=True)(function)
+
+
+@_helper
 def _gather(samples: Any, start: Any, count: Any, lanes: Any, work: Any, tile: Any) -> None:
     """Rows start, start + 1, … of `samples` as `count` vectors.
 
@@ -48,7 +64,7 @@ def _gather(samples: Any, start: Any, count: Any, lanes: Any, work: Any, tile: A
                 vector[k * lanes + lane] = sample[k]
 
 
-@_jit
+@_helper
 def _scatter(work: Any, tile: Any, start: Any, count: Any, lanes: Any, samples: Any) -> None:
     width, size = samples.shape[1], samples.shape[1] * lanes
     for v in range(count):
@@ -59,18 +75,22 @@ def _scatter(work: Any, tile: Any, start: Any, count: Any, lanes: Any, samples: 
                 sample[k] = vector[k * lanes + lane]
 
 
-@_jit
-def total(parts: Any, scale: Any, out: Any, first: Any, last: Any) -> None:
-    """Let out[i] = Σ_c scale · parts[c, i] for first ≤ i < last, summed in the order of c."""
-    for start in range(first, last, 1024):
-        # The sum stays in the first cache. LLVM vectorises indices that count from 0: ten times faster.
-        out_part = out[start : min(start + 1024, last)]
-        for i in range(out_part.size):
-            out_part[i] = 0
-        for c in range(parts.shape[0]):
-            part = parts[c, start : start + out_part.size]
+@functools.cache
+def total(dtype: str) -> Any:
+    """A function for out[i] = Σ_c scale · parts[c, i], first ≤ i < last, summed in the order of c."""
+
+    def total(parts: Any, scale: Any, out: Any, first: Any, last: Any) -> None:
+        for start in range(first, last, 1024):
+            # The sum stays in the first cache. LLVM vectorises indices that count from 0: ten times faster.
+            out_part = out[start : min(start + 1024, last)]
             for i in range(out_part.size):
-                out_part[i] += scale * part[i]
+                out_part[i] = 0
+            for c in range(parts.shape[0]):
+                part = parts[c, start : start + out_part.size]
+                for i in range(out_part.size):
+                    out_part[i] += scale * part[i]
+
+    return _compiled(total, "total", dtype, "Afaii")
 
 
 def room(width: int, size: int, lanes: int, stride: int) -> int:
@@ -83,17 +103,13 @@ def room(width: int, size: int, lanes: int, stride: int) -> int:
 
 
 @functools.cache
-def sweeps(width: int, activation: str) -> tuple[Any, Any]:
-    """The forward and the backward sweep for one width and one σ; each is compiled when first called.
+def forward(width: int, activation: str, dtype: str) -> Any:
+    """The sweep that computes the output of the stack, compiled for one width, σ and dtype.
 
     A sweep works on its share `first` … `last − 1`, from place `base` of `work` on, and writes nothing that
     another share reads or writes. A tile has `size` vectors. W, b and all sums are flat. `scale` multiplies
     weights and biases, `dt` the activation: their product is Δt, and it depends on σ which of the two is 1.
     """
-    # numba looks only at this file, and at the variables that a function encloses, to see whether what it
-    # cached on disk is still valid: so the sweeps enclose a fingerprint of the files that they are made from.
-    sources = inspect.getsource(layers) + inspect.getsource(vectors)
-    fingerprint = zlib.crc32(sources.encode())
     square = width * width
 
     def forward(
@@ -113,7 +129,6 @@ def sweeps(width: int, activation: str) -> tuple[Any, Any]:
         first: Any,
         last: Any,
     ) -> None:
-        _ = fingerprint
         panel, length = base, size * width * lanes
         state = base + (square + width + lanes - 1) // lanes * lanes
         after = state + length
@@ -129,6 +144,14 @@ def sweeps(width: int, activation: str) -> tuple[Any, Any]:
                 step(width, activation, False, count, dt, work, panel, state, after, after)
                 state, after = after, state
             _scatter(work, state, start, count, lanes, out)
+
+    return _compiled(forward, f"forward_{width}_{activation}", dtype, "AaaffiiiiaAaiii")
+
+
+@functools.cache
+def backward(width: int, activation: str, dtype: str) -> Any:
+    """The sweep from the gradient of the output to those of y, W and b; its arguments are as for `forward`."""
+    square = width * width
 
     def backward(
         grad: Any,
@@ -150,7 +173,6 @@ def sweeps(width: int, activation: str) -> tuple[Any, Any]:
         first: Any,
         last: Any,
     ) -> None:
-        _ = fingerprint
         panel, length = base, size * width * lanes
         g = base + (square + width + lanes - 1) // lanes * lanes
         before, delta = g + length, g + 2 * length
@@ -210,4 +232,4 @@ def sweeps(width: int, activation: str) -> tuple[Any, Any]:
                         g, before = before, g
                 _scatter(work, g, start, count, lanes, dy)
 
-    return _jit(forward), _jit(backward)
+    return _compiled(backward, f"backward_{width}_{activation}", dtype, "AaaffiiiiaAaaiaiii")
