@@ -31,7 +31,9 @@ class Repeatable:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self.buffers = list(network.buffers())
+        # Through .data, because autograd holds the statistics of a graph whose gradient is still to come. It
+        # does not use them in training, and in evaluation they do not move.
+        self.buffers = [b.data for b in network.buffers()]
         self.devices = {p.device for p in network.parameters() if p.device.type not in ("cpu", "meta")}
         self.random: list[Tensor] | None = None
         self.statistics: list[Tensor] = []
