@@ -102,8 +102,8 @@ class Records(list[dict[str, Any]]):
 
         Args:
             key: which one.
-            level: for what is recorded by level, coarsest first; -1 is the finest. Left out, it is all of them:
-                a row for every record.
+            level: for what is recorded by level, coarsest first; -1 is the finest. Left out, it is all of
+                them: a row for every record.
 
         Raises:
             RunError: a record has no such number.
