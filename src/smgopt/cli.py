@@ -137,6 +137,18 @@ def evaluate(
 
 @app.command()
 @command
+def bench(
+    rounds: Annotated[int, typer.Option(min=1, help="How often what is compared alternates.")] = 15,
+    json: Json = None,
+) -> None:
+    """Measure how fast this machine runs it, as ratios: two or three minutes, with nothing else running."""
+    from smgopt.lab import commands
+
+    commands.bench(rounds, json)
+
+
+@app.command()
+@command
 def settings(json: Json = None) -> None:
     """List all settings with their defaults."""
     from smgopt.lab import commands

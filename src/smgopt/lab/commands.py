@@ -126,3 +126,37 @@ def settings(json: Path | None) -> None:
     )
     show(Console(), "", columns, shown)
     write_json(json, rows)
+
+
+def bench(rounds: int, json: Path | None) -> None:
+    """``smgopt bench``.
+
+    Raises:
+        RunError: the JSON file cannot be written.
+    """
+    refuse_unwritable(json)
+    from smgopt.lab import bench
+
+    console = Console()
+    with console.status("") as status:
+        found = bench.run(rounds, lambda what: status.update(f"measuring {what}"))
+    rows = [
+        {
+            "what": bench.MEANING[key],
+            "key": key,
+            "measured": found[key],
+            "bar": str(bar),
+            "holds": bar.holds(found[key]),
+        }
+        for key, bar in bench.BARS.items()
+    ]
+    shown = [{**row, "holds": "yes" if row["holds"] else "no"} for row in rows]
+    columns = (
+        Column("", "what"),
+        Column("key", "key"),
+        Column("measured", "measured", ",.4g"),
+        Column("bar", "bar"),
+        Column("holds", "holds"),
+    )
+    show(console, "", columns, shown)
+    write_json(json, found)

@@ -65,7 +65,6 @@ class Session:
         self._accuracy: float | None = None  # of the finest level, if this cycle was evaluated
         self._saved: list[int] = []  # the cycles of the good checkpoints
         self._saved_at = time.perf_counter()
-        self._saved_at = time.perf_counter()
         self._files = ExitStack()
 
     def __enter__(self) -> Session:
