@@ -35,8 +35,9 @@ class SMGOpt(Optimizer):
             paper's Table 2.
         weight_decay: β of the regularisation β/2 ‖θ‖². A block of a coarse level stands for several of the
             finest ones and is weighted so.
-        coupling: ``"paper"`` or ``"consistent"``, see ``smgopt.cycle``.
-        gradient_restriction: ``"injection"`` or ``"adjoint"``, see ``smgopt.transfer``.
+        coupling: ``"consistent"``, as in Nash's MG/OPT, or ``"paper"``, see ``smgopt.cycle``.
+        gradient_restriction: ``"adjoint"``, the transpose of the prolongation, or ``"injection"``, the paper's,
+            see ``smgopt.transfer``.
         boundary: ``"zero"`` or ``"constant"``, see ``smgopt.transfer``.
         line_search: False takes every correction with α = ``initial_step``: the full approximation scheme.
         initial_step: ᾱ, the first step that the line search tries.
@@ -71,8 +72,8 @@ class SMGOpt(Optimizer):
         smoothing: Sequence[Sequence[int]] | None = None,
         *,
         weight_decay: float = 0.0,
-        coupling: Coupling = "paper",
-        gradient_restriction: GradientRestriction = "injection",
+        coupling: Coupling = "consistent",
+        gradient_restriction: GradientRestriction = "adjoint",
         boundary: Boundary = "zero",
         line_search: bool = True,
         initial_step: float = 1.0,

@@ -1,4 +1,4 @@
-"""The compiled stack computes what the plain one computes, with the same bits on every run and every thread."""
+"""The compiled stack computes what the plain one computes, and the same bits every time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def assert_agree(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolera
 
 # Few widths, because each is compiled: one, an odd one, the paper's, one beyond what is unrolled at once, one
 # whose rows do not fit into the registers at once.
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     width=st.sampled_from([1, 3, 10]),
     depth=st.integers(1, 70),
@@ -191,20 +191,21 @@ def test_shapes_and_strides_of_every_kind() -> None:
     empty = value_and_gradients("numba", none, W, b, grad[:0])
     assert empty[0].shape == none.shape
     assert all(not t.any() for t in empty)
-    kernels.residual_stack(y, W, b, 0.1, backend="numba").sum().backward()
-    assert y.grad is not None
+    ones = torch.ones_like(y)
+    out = kernels.residual_stack(y, W, b, 0.1, backend="numba")
+    expanded, full = torch.autograd.grad(out.sum(), y, retain_graph=True), torch.autograd.grad(out, y, ones)
+    assert torch.equal(expanded[0], full[0])
 
 
 @pytest.mark.parametrize("wanted", ["y", "W", "b", "yW", "Wb"])
 def test_only_what_is_wanted_gets_a_gradient(wanted: str) -> None:
-    tensors = dict(zip("yWb", problem(6, 3, 20)[:3], strict=True))
+    y, W, b, grad = problem(6, 3, 20)
+    tensors = {"y": y, "W": W, "b": b}
     for name, tensor in tensors.items():
         tensor.requires_grad_(name in wanted)
+    inputs = [tensors[name] for name in wanted]
     found, expected = (
-        torch.autograd.grad(
-            kernels.residual_stack(**tensors, dt=0.1, backend=backend).sum(),
-            [tensors[name] for name in wanted],
-        )
+        torch.autograd.grad(kernels.residual_stack(y, W, b, 0.1, backend=backend), inputs, grad)
         for backend in ("numba", "torch")
     )
     assert_agree(found, expected, 1e-12)
@@ -224,15 +225,14 @@ def test_a_changed_weight_is_noticed() -> None:
     with torch.no_grad():
         W.add_(1.0)
     with pytest.raises(RuntimeError, match="inplace"):
-        out.sum().backward()
+        torch.autograd.grad(out.sum(), W)
 
 
 def test_relu_has_derivative_zero_at_zero() -> None:
     y = torch.ones(1, 3, requires_grad=True)
     W, b = torch.zeros(1, 3, 3, requires_grad=True), torch.zeros(1, 3, requires_grad=True)
-    kernels.residual_stack(y, W, b, 1.0, backend="numba").sum().backward()
-    assert W.grad is not None
-    assert not W.grad.any()
+    out = kernels.residual_stack(y, W, b, 1.0, backend="numba")
+    assert not torch.autograd.grad(out.sum(), W)[0].any()
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -26,7 +26,11 @@ def test_every_piece_is_done_once(threads: int, pieces: int) -> None:
 
 def test_helpers_take_part() -> None:
     together = threading.Barrier(2, timeout=10)
-    share(lambda _worker, _piece: together.wait() and None, pieces=2, threads=2)
+
+    def wait(_worker: int, _piece: int) -> None:
+        together.wait()
+
+    share(wait, pieces=2, threads=2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

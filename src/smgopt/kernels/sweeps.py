@@ -150,7 +150,7 @@ def forward(width: int, activation: str, dtype: str) -> Any:
 
 @functools.cache
 def backward(width: int, activation: str, dtype: str) -> Any:
-    """The sweep from the gradient of the output to those of y, W and b; its arguments are as for `forward`."""
+    """The sweep from the gradient of the output to those of y, W and b; arguments as for `forward`."""
     square = width * width
 
     def backward(
