@@ -38,14 +38,14 @@ def test_the_coarse_gradient_is_the_restricted_fine_one_on_four_levels(
     """∇f^l(θ^{l,0}) = R g^{l+1}, with g^{l+1} = ∇ℓ^{l+1} or ∇f^{l+1}."""
     hier, loss = classification(depth=16, levels=4)
     levels = levels_of(hier, loss)
-    transfer = Transfer(hier.stacked, gradient_restriction)
-    cycle = VCycle(transfer, Backtracking(), coupling)
+    transfer = Transfer([column for column, _ in hier.columns(1)], gradient_restriction)
+    cycle = VCycle(Backtracking(), coupling)
     with torch.no_grad():
         for l in (2, 1, 0):
             fine, coarse = levels[l + 1].objective, levels[l].objective
             levels[l + 1].smooth(1)
             coarse.place(transfer.restrict(fine.theta))
-            coarse.v = cycle._couple(coarse, fine)
+            coarse.v = cycle._couple(coarse, fine, transfer)
             g = fine.loss_gradient() if coupling == "paper" else fine.gradient()
             for ours, theirs in zip(coarse.gradient(), transfer.restrict_gradient(g), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
@@ -222,7 +222,7 @@ def test_without_line_search_a_correction_that_leads_nowhere_is_refused() -> Non
 
 def test_unknown_coupling() -> None:
     with pytest.raises(ValueError, match="coupling must be"):
-        VCycle(Transfer([True]), Backtracking(), "nash")  # type: ignore[arg-type]
+        VCycle(Backtracking(), "nash")  # type: ignore[arg-type]
 
 
 def test_regularisation_weighs_a_coarse_block_as_the_fine_ones_that_it_stands_for() -> None:

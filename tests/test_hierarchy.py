@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import smgopt
+from smgopt.transfer import Depth, Outer
 
 
 def test_levels_halve_the_depth_and_keep_the_finest() -> None:
@@ -40,10 +41,11 @@ def test_the_table() -> None:
     hier = smgopt.Hierarchy(smgopt.ResNet(784, 10, width=10, depth=2048), levels=8)
     lines = str(hier).splitlines()
     assert lines[0] == "Hierarchy of 8 levels"
-    assert lines[1].split() == ["level", "blocks", "Δt", "parameters", "work"]
+    assert lines[1].split() == ["level", "blocks", "step", "parameters", "work"]
     assert lines[2].split() == ["7", "2048", "0.000488", "233240", "50.2%"]
     assert lines[9].split() == ["0", "16", "0.0625", "9720", "0.4%"]
     assert lines[10].endswith("1.99 of the finest")
+    assert lines[11] == "stack: 2048 blocks of a ResidualStack"
     assert repr(hier) == "Hierarchy(ResNet, levels=8, depths=(16, 32, 64, 128, 256, 512, 1024, 2048))"
 
 
@@ -58,7 +60,9 @@ def test_any_module_with_stacks_will_do() -> None:
     hier = smgopt.Hierarchy(net, levels=3)
     assert hier.depths == (3, 6, 12)
     assert hier[0](torch.randn(3, 5)).shape == (3, 2)
-    assert sum(hier.stacked) == 4
+    kinds = [type(column) for column, _ in hier.columns(0)]
+    assert kinds.count(Depth) == 4
+    assert kinds.count(Outer) == 6
     assert smgopt.Hierarchy(smgopt.ResidualStack(3, 4), levels=2).depths == (2, 4)
 
 

@@ -8,7 +8,9 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL))
+@pytest.mark.parametrize(
+    "code", re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+)
 def test_the_example(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(code, {})

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smgopt.transfer import Transfer, adjoint, inject, interpolate
+from smgopt.transfer import Blocks, Depth, Outer, Transfer, adjoint, inject, interpolate
 from tests.reference import injection_1d, prolongation_1d
 
 boundaries = st.sampled_from(["zero", "constant"])
@@ -44,15 +44,24 @@ def test_the_last_odd_block_follows_the_boundary_rule(boundary: str, last: float
 
 
 def test_what_is_not_stacked_passes_unchanged() -> None:
-    transfer = Transfer([False, True], "adjoint")
+    transfer = Transfer([Outer(), Depth()], "adjoint")
     outer, stack = torch.randn(5), torch.randn(4, 2)
     assert transfer.restrict([outer, stack])[0] is outer
     assert transfer.restrict_gradient([outer, stack])[0] is outer
     assert transfer.prolong([outer, stack])[0] is outer
 
 
+@given(sizes, boundaries, st.sampled_from(["injection", "adjoint"]))
+def test_a_list_of_tensors_is_moved_as_one_tensor_is(n: int, boundary: str, gradients: str) -> None:
+    fine, coarse = torch.randn(2 * n, 3), torch.randn(n, 3)
+    whole, blocks = (Transfer([c], gradients, boundary) for c in (Depth(), Blocks(2 * n)))  # type: ignore[arg-type]
+    assert torch.equal(torch.stack(blocks.restrict(list(fine))), whole.restrict([fine])[0])
+    assert torch.equal(torch.stack(blocks.restrict_gradient(list(fine))), whole.restrict_gradient([fine])[0])
+    assert torch.equal(torch.stack(blocks.prolong(list(coarse))), whole.prolong([coarse])[0])
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="gradient_restriction must be"):
-        Transfer([True], "copy")  # type: ignore[arg-type]
+        Transfer([Outer()], "copy")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="boundary must be"):
-        Transfer([True], boundary="periodic")  # type: ignore[arg-type]
+        Transfer([Outer()], boundary="periodic")  # type: ignore[arg-type]

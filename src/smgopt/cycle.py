@@ -53,6 +53,7 @@ class Level:
         lr: the step of gradient descent.
         ν: steps of smoothing before the correction; on the coarsest level all there are.
         μ: steps after it.
+        transfer: the operators between it and the next coarser level; the coarsest one has none.
         correction: what became of it.
     """
 
@@ -60,6 +61,7 @@ class Level:
     lr: float
     ν: int
     μ: int
+    transfer: Transfer | None = None
     correction: Correction | None = None
 
     def smooth(self, steps: int) -> None:
@@ -73,7 +75,6 @@ class VCycle:
     """One V-cycle of MG/OPT over the levels 0 … L, in place.
 
     Args:
-        transfer: the operators between neighbouring levels.
         search: how far to follow a correction.
         coupling: which gradient the coarse level is made to agree with, ``"paper"`` or ``"consistent"``.
 
@@ -84,6 +85,7 @@ class VCycle:
         Two levels that hold one parameter of two blocks and of one; all losses are ½‖θ‖².
 
         >>> from smgopt.search import Backtracking
+        >>> from smgopt.transfer import Depth
         >>> from smgopt.work import Work
         >>> thetas = [torch.zeros(1, requires_grad=True), torch.ones(2, requires_grad=True)]
         >>> work = Work([1, 2])
@@ -92,13 +94,13 @@ class VCycle:
         >>> def level(l):
         ...     network = torch.nn.Module()
         ...     network.weight = thetas[l]
-        ...     return Level(Objective(network, [thetas[l]], loss, [0.0], work, l), lr=0.5, ν=1, μ=0)
-        >>> VCycle(Transfer([True]), Backtracking())([level(0), level(1)])
+        ...     objective = Objective(network, [thetas[l]], loss, [0.0], work, l)
+        ...     return Level(objective, lr=0.5, ν=1, μ=0, transfer=Transfer([Depth()]))
+        >>> VCycle(Backtracking())([level(0), level(1)])
         >>> thetas[1].tolist()
         [0.25, 0.5]
     """
 
-    transfer: Transfer
     search: Search
     coupling: Coupling = "paper"
 
@@ -112,23 +114,23 @@ class VCycle:
 
     def _descend(self, levels: Sequence[Level], l: int) -> None:
         level = levels[l]
+        level.smooth(level.ν)  # 6 and 14
         if l == 0:
-            level.smooth(level.ν)  # 14
             return
-        level.smooth(level.ν)  # 6
-        coarse = levels[l - 1]
-        start = self.transfer.restrict(level.objective.theta)  # 7
+        coarse, transfer = levels[l - 1], level.transfer
+        assert transfer is not None, "every level but the coarsest has one"
+        start = transfer.restrict(level.objective.theta)  # 7
         coarse.objective.place(start)
-        coarse.objective.v = self._couple(coarse.objective, level.objective)  # 4
+        coarse.objective.v = self._couple(coarse.objective, level.objective, transfer)  # 4
         self._descend(levels, l - 1)  # 8
-        c = self.transfer.prolong(torch._foreach_sub(coarse.objective.theta, start))  # 9
+        c = transfer.prolong(torch._foreach_sub(coarse.objective.theta, start))  # 9
         level.correction = self._correct(level, c)  # 10
         level.smooth(level.μ)  # 11
 
-    def _couple(self, coarse: Objective, fine: Objective) -> list[Tensor]:
+    def _couple(self, coarse: Objective, fine: Objective, transfer: Transfer) -> list[Tensor]:
         """v^l = ∇ℓ^l(θ^{l,0}) - R g^{l+1}."""
         g = COUPLINGS[self.coupling](fine)
-        return list(torch._foreach_sub(coarse.loss_gradient(), self.transfer.restrict_gradient(g)))
+        return list(torch._foreach_sub(coarse.loss_gradient(), transfer.restrict_gradient(g)))
 
     def _correct(self, level: Level, c: list[Tensor]) -> Correction:
         """θ ← θ + α c."""

@@ -1,30 +1,36 @@
 """The networks of depth N, N/2, N/4, …, made from the deepest one."""
 
 import copy
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import update_bn
 
-from smgopt.networks import ResidualStack
-from smgopt.transfer import inject
+from smgopt.stacks import columns, find
+from smgopt.transfer import Column, Transfer
 
 
 class Hierarchy(Sequence[nn.Module]):
     """A sequence of networks, coarsest first; the last one is ``net`` itself.
 
-    Each level halves the depth of the next finer one and doubles its Δt, so that all of them discretise
-    the same ODE. Whatever lies outside the residual stacks is copied as it is. Every level starts from the
-    restricted weights of the finest one, and stays an ordinary ``nn.Module``: evaluate it, save it, ship it.
+    Each level halves the depth of the next finer one and doubles the step of its blocks, so that all of them
+    discretise the same ODE. Whatever lies outside the stacks of blocks is copied as it is. Every level starts
+    from the restricted weights of the finest one, and stays an ordinary ``nn.Module``: evaluate it, save it,
+    ship it.
 
     Args:
-        net: a module with at least one ``ResidualStack`` in it.
+        net: the finest network. It is not changed.
         levels: how many levels, the finest one included.
+        stacks: the names of the modules that hold the residual blocks, as ``"encoder.layer"`` or
+            ``["stage1", "stage2"]``: each a ``ResidualStack``, an ``nn.Sequential`` or an ``nn.ModuleList``.
+            Left out, they are found, see ``smgopt.stacks.find``; ``print(hier)`` says what was.
 
     Raises:
-        ValueError: no residual stack, a depth that cannot be halved so often, or a weight of the stack that
-            is shared with another part of the network.
+        ValueError: nothing to halve, a depth that cannot be halved so often, or a weight of a stack that is
+            shared with another part of the network.
 
     Example:
         >>> import smgopt
@@ -34,21 +40,32 @@ class Hierarchy(Sequence[nn.Module]):
         (True, 512)
         >>> print(hier)
         Hierarchy of 3 levels
-        level   blocks            Δt   parameters    work
+        level   blocks          step   parameters    work
             2     2048      0.000488       233240   57.1%
             1     1024      0.000977       120600   28.6%
             0      512       0.00195        64280   14.3%
         one gradient a level costs 1.75 of the finest
+        stack: 2048 blocks of a ResidualStack
     """
 
-    def __init__(self, net: nn.Module, levels: int) -> None:
-        stacks = stacks_of(net)
-        _refuse_what_cannot_be_halved(stacks, levels)
-        _refuse_ties(net)
-        networks = [net]
+    def __init__(self, net: nn.Module, levels: int, stacks: str | Sequence[str] | None = None) -> None:
+        if levels < 1:
+            raise ValueError(f"levels must be at least 1, not {levels}")
+        networks, found = [net], [find(net, stacks, 2 ** (levels - 1))]
+        pairs: list[list[tuple[nn.Module, nn.Module]]] = []
+        list(columns(net, found[0]))  # refuses shared weights before anything is copied
         for _ in range(levels - 1):
-            networks.append(_coarsen(networks[-1]))
+            # deepcopy takes what the memo already holds for a copy, so that the stacks come out halved.
+            memo: dict[int, Any] = {}
+            for stack in found[-1]:
+                stack.halve(networks[-1], memo)
+            networks.append(copy.deepcopy(networks[-1], memo))
+            pairs.append([(memo[id(m)], m) for m in networks[-2].modules() if id(m) in memo])
+            found.append([stack.coarse() for stack in found[-1]])
         self.networks = tuple(reversed(networks))
+        self.stacks = tuple(tuple(stacks) for stacks in reversed(found))
+        # From level to level, finest first: every module of a coarse network beside the one it was made from.
+        self._pairs = pairs
 
     @overload
     def __getitem__(self, level: int) -> nn.Module: ...
@@ -65,26 +82,61 @@ class Hierarchy(Sequence[nn.Module]):
     @property
     def depths(self) -> tuple[int, ...]:
         """N^l, the number of blocks of each level, coarsest first."""
-        return tuple(sum(stack.depth for stack in stacks_of(network).values()) for network in self)
+        return tuple(sum(stack.depth for stack in stacks) for stacks in self.stacks)
 
-    @property
-    def stacked(self) -> tuple[bool, ...]:
-        """For each of ``net.parameters()``, whether its first dimension is the depth."""
-        ours = {id(p) for stack in stacks_of(self[-1]).values() for p in stack.parameters()}
-        return tuple(id(p) in ours for p in self[-1].parameters())
+    def columns(self, level: int) -> list[tuple[Column, list[nn.Parameter]]]:
+        """The parameters of a level, in the columns that a ``Transfer`` moves between levels."""
+        return list(columns(self[level], self.stacks[level]))
 
     @torch.no_grad()
     def restrict(self) -> None:
-        """Give every level the restricted weights and buffers of the finest one.
+        """Give every level the restricted weights of the finest one, and its buffers.
 
         The optimizer restricts what it trains in every cycle; call this after loading weights into ``net``
         in order to evaluate the coarse levels before the first cycle.
         """
-        for coarse, fine in zip(self[-2::-1], self[:0:-1], strict=True):
-            for c, f, stacked in zip(coarse.parameters(), fine.parameters(), self.stacked, strict=True):
-                c.copy_(inject(f) if stacked else f)
-            for copy_of, buffer in zip(coarse.buffers(), fine.buffers(), strict=True):
-                copy_of.copy_(buffer)
+        for level in range(len(self) - 1, 0, -1):
+            fine, coarse = self.columns(level), self.columns(level - 1)
+            restricted = Transfer([c for c, _ in fine]).restrict([p for _, ps in fine for p in ps])
+            for target, weights in zip((p for _, ps in coarse for p in ps), restricted, strict=True):
+                target.copy_(weights)
+        for coarse_module, fine_module in itertools.chain(*self._pairs):
+            for own, given in zip(
+                coarse_module.buffers(recurse=False), fine_module.buffers(recurse=False), strict=True
+            ):
+                own.copy_(given)
+
+    def follow_modes(self) -> None:
+        """Put every module of the coarse levels into the mode, training or evaluation, of its original."""
+        for coarse, fine in itertools.chain(*self._pairs):
+            coarse.training = fine.training
+
+    def recalibrate(self, batches: Iterable[Any], levels: Iterable[int] | None = None) -> None:
+        """Take the statistics of batch normalisation anew, as averages over some batches.
+
+        The coarse levels see a mini-batch once a cycle, at weights that move: before one of them is evaluated
+        or shipped, its running statistics want to fit its weights.
+
+        Args:
+            batches: of inputs, or of lists that begin with inputs, as a ``DataLoader`` gives them. Iterated
+                once a level.
+            levels: which levels; without it, all.
+
+        Example:
+            >>> block = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))
+            >>> hier = Hierarchy(nn.Sequential(*(copy.deepcopy(block) for _ in range(4))), levels=2)
+            >>> hier.recalibrate([torch.full((5, 3), 2.0)])
+            >>> hier[0][0][0].running_mean
+            tensor([2., 2., 2.])
+        """
+        for level in range(len(self)) if levels is None else levels:
+            update_bn(batches, self[level])
+
+    def compile(self, **options: Any) -> "Hierarchy":
+        """Let ``torch.compile`` compile every level when it is next called; ``options`` are its own."""
+        for network in self:
+            network.compile(**options)
+        return self
 
     def to(self, *args: Any, **kwargs: Any) -> "Hierarchy":
         """Move or cast every level, as ``nn.Module.to`` does."""
@@ -99,62 +151,16 @@ class Hierarchy(Sequence[nn.Module]):
         depths, total = self.depths, sum(self.depths)
         lines = [
             f"Hierarchy of {len(self)} level{'s' * (len(self) > 1)}",
-            f"{'level':>5}{'blocks':>9}{'Δt':>14}{'parameters':>13}{'work':>8}",
+            f"{'level':>5}{'blocks':>9}{'step':>14}{'parameters':>13}{'work':>8}",
         ]
         for level in range(len(self) - 1, -1, -1):
-            steps = ", ".join(dict.fromkeys(f"{s.dt:.3g}" for s in stacks_of(self[level]).values()))
+            steps = ", ".join(dict.fromkeys(stack.step(self[level]) for stack in self.stacks[level]))
             parameters = sum(p.numel() for p in self[level].parameters())
             lines.append(
                 f"{level:>5}{depths[level]:>9}{steps:>14}{parameters:>13}{depths[level] / total:>8.1%}"
             )
         lines.append(f"one gradient a level costs {total / depths[-1]:.3g} of the finest")
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.stacks[-1])])
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self.networks)
-
-
-def stacks_of(network: nn.Module) -> dict[str, ResidualStack]:
-    """The residual stacks inside a network, by name."""
-    return {name: m for name, m in network.named_modules() if isinstance(m, ResidualStack)}
-
-
-def _coarsen(network: nn.Module) -> nn.Module:
-    # deepcopy takes what the memo already holds for a copy, so that the stacks come out halved.
-    memo: dict[int, Any] = {id(stack): stack.coarsen() for stack in stacks_of(network).values()}
-    return copy.deepcopy(network, memo)
-
-
-def _refuse_what_cannot_be_halved(stacks: dict[str, ResidualStack], levels: int) -> None:
-    if levels < 1:
-        raise ValueError(f"levels must be at least 1, not {levels}")
-    if not stacks:
-        raise ValueError("the network has no smgopt.ResidualStack, so there is nothing to halve")
-    step = 2 ** (levels - 1)
-    for name, stack in stacks.items():
-        if stack.depth % step:
-            below, above = stack.depth // step * step, -(-stack.depth // step) * step
-            depths = f"{below} or {above}" if below else f"{above}"
-            most = (stack.depth & -stack.depth).bit_length()
-            raise ValueError(
-                f"{levels} levels halve the depth {levels - 1} times, but the {stack.depth} blocks of "
-                f"{name or 'the stack'!r} are not a multiple of {step}: a depth of {depths} would do, "
-                f"or at most {most} level{'s' * (most > 1)}"
-            )
-
-
-def _refuse_ties(net: nn.Module) -> None:
-    """A stack's weights are halved, so nothing of another shape may share them.
-
-    Weights that are shared outside the stacks stay shared on every level, and are trained as one.
-    """
-    places: dict[int, list[str]] = {}
-    for name, parameter in net.named_parameters(remove_duplicate=False):
-        places.setdefault(id(parameter), []).append(name)
-    for stack in stacks_of(net).values():
-        for parameter in stack.parameters():
-            if len(names := places[id(parameter)]) > 1:
-                raise ValueError(
-                    f"the same weights stand at {' and '.join(names)}: a residual stack cannot share its "
-                    "weights with another part of the network, because they are halved from level to level"
-                )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from smgopt.repeat import Repeatable
 from smgopt.work import Work
 
 Loss = Callable[[nn.Module], Tensor]
@@ -83,6 +84,7 @@ class Objective:
         # The same memory, but free to be written without autograd in the way.
         self.theta = [p.detach() for p in self.parameters]
         self.decay = list(decay) if any(decay) else None
+        self.repeat = Repeatable(network)
         self.v: list[Tensor] | None = None
         self.here: Point | None = None
 
@@ -128,7 +130,7 @@ class Objective:
     def _evaluate(self, with_graph: bool) -> Point:
         # Autocast keeps its copies of the weights until its context ends, which may be outside the cycle.
         torch.clear_autocast_cache()
-        with torch.set_grad_enabled(with_graph):
+        with torch.set_grad_enabled(with_graph), self.repeat():
             loss = self.loss(self.network)
         self.work.forwards_by_level[self.level] += 1
         if not isinstance(loss, Tensor):

@@ -13,7 +13,7 @@ from smgopt.hierarchy import Hierarchy
 from smgopt.objective import Loss, Objective
 from smgopt.search import Backtracking, FixedStep
 from smgopt.smoothing import checked, pattern
-from smgopt.transfer import Boundary, GradientRestriction, Transfer
+from smgopt.transfer import Boundary, Column, GradientRestriction, Outer, Transfer
 from smgopt.work import Work
 
 
@@ -35,8 +35,9 @@ class SMGOpt(Optimizer):
             paper's Table 2.
         weight_decay: β of the regularisation β/2 ‖θ‖². A block of a coarse level stands for several of the
             finest ones and is weighted so.
-        coupling: ``"paper"`` or ``"consistent"``, see ``smgopt.cycle``.
-        gradient_restriction: ``"injection"`` or ``"adjoint"``, see ``smgopt.transfer``.
+        coupling: ``"consistent"``, as in Nash's MG/OPT, or ``"paper"``, see ``smgopt.cycle``.
+        gradient_restriction: ``"adjoint"``, the transpose of the prolongation, or ``"injection"``, the paper's,
+            see ``smgopt.transfer``.
         boundary: ``"zero"`` or ``"constant"``, see ``smgopt.transfer``.
         line_search: False takes every correction with α = ``initial_step``: the full approximation scheme.
         initial_step: ᾱ, the first step that the line search tries.
@@ -71,8 +72,8 @@ class SMGOpt(Optimizer):
         smoothing: Sequence[Sequence[int]] | None = None,
         *,
         weight_decay: float = 0.0,
-        coupling: Coupling = "paper",
-        gradient_restriction: GradientRestriction = "injection",
+        coupling: Coupling = "consistent",
+        gradient_restriction: GradientRestriction = "adjoint",
         boundary: Boundary = "zero",
         line_search: bool = True,
         initial_step: float = 1.0,
@@ -95,13 +96,13 @@ class SMGOpt(Optimizer):
             raise ValueError(f"weight_decay must be at least 0, not {weight_decay}")
         steps = checked(pattern(levels) if smoothing is None else smoothing, levels)
 
-        trained = [p.requires_grad for p in hierarchy[-1].parameters()]
-        if not any(trained):
+        trained = [_trained(hierarchy.columns(l)) for l in range(levels)]
+        if not trained[-1]:
             raise ValueError("no parameter of the network requires a gradient: there is nothing to train")
         self.hierarchy = hierarchy
         self.work = Work(hierarchy.depths)
         self.last_cycle: tuple[Correction | None, ...] = ()
-        self._stacked = [s for s, t in zip(hierarchy.stacked, trained, strict=True) if t]
+        self._columns = [[column for column, _ in columns] for columns in trained]
         self._configure(
             {
                 "coupling": coupling,
@@ -115,8 +116,8 @@ class SMGOpt(Optimizer):
             }
         )
         groups = [
-            {"params": [p for p in network.parameters() if p.requires_grad], "lr": rate, "smoothing": pair}
-            for network, rate, pair in zip(hierarchy, rates, steps, strict=True)
+            {"params": [p for _, ps in columns for p in ps], "lr": rate, "smoothing": pair}
+            for columns, rate, pair in zip(trained, rates, steps, strict=True)
         ]
         self._open = True
         super().__init__(groups, {"lr": rates[-1], "weight_decay": weight_decay})
@@ -130,8 +131,11 @@ class SMGOpt(Optimizer):
             if options["line_search"]
             else FixedStep(options["initial_step"])
         )
-        transfer = Transfer(self._stacked, options["gradient_restriction"], options["boundary"])
-        self._cycle, self._options = VCycle(transfer, search, options["coupling"]), options
+        self._transfers = [
+            Transfer(columns, options["gradient_restriction"], options["boundary"])
+            for columns in self._columns
+        ]
+        self._cycle, self._options = VCycle(search, options["coupling"]), options
 
     @torch.no_grad()
     def step(self, objective: Loss | None = None) -> Tensor:  # type: ignore[override]
@@ -158,6 +162,7 @@ class SMGOpt(Optimizer):
                 "on every level: opt.step(lambda network: F.cross_entropy(network(x), y))"
             )
         self._refuse_moved_levels()
+        self.hierarchy.follow_modes()
         # A gradient that appears later tells that the objective called backward().
         self.zero_grad()
         levels = [
@@ -166,6 +171,8 @@ class SMGOpt(Optimizer):
         ]
         finest = levels[-1].objective
         start = finest.snapshot()
+        buffers = [b for network in self.hierarchy for b in network.buffers()]
+        statistics = [b.clone() for b in buffers]
         try:
             point = finest.evaluate(gradient_follows=True)
             if not math.isfinite(point.value):
@@ -182,25 +189,32 @@ class SMGOpt(Optimizer):
                 )
         except BaseException:
             finest.restore(start)
+            for buffer, before in zip(buffers, statistics, strict=True):
+                buffer.copy_(before)
             raise
         self.last_cycle = tuple(level.correction for level in levels)
         return point.loss.detach()
 
     def _level(self, l: int, network: nn.Module, group: dict[str, Any], loss: Loss) -> Level:
-        copies = self.work.depths[-1] / self.work.depths[l]
-        decay = [group["weight_decay"] * (copies if s else 1) for s in self._stacked]
+        # A block stands for as many of the finest level's as there are to each of its own.
+        copies = 2 ** (len(self.hierarchy) - 1 - l)
+        decay = [
+            group["weight_decay"] * (1 if isinstance(column, Outer) else copies)
+            for column in self._columns[l]
+            for _ in range(column.fine)
+        ]
         objective = Objective(network, group["params"], loss, decay, self.work, l)
-        return Level(objective, group["lr"], *group["smoothing"])
+        ν, μ = group["smoothing"]
+        return Level(objective, group["lr"], ν, μ, self._transfers[l] if l else None)
 
     def _refuse_moved_levels(self) -> None:
-        finest = self.param_groups[-1]["params"]
-        for group in self.param_groups:
-            for p, f in zip(group["params"], finest, strict=True):
-                if p.device != f.device or p.dtype != f.dtype:
-                    raise RuntimeError(
-                        f"the levels are not of one kind: {p.dtype} on {p.device}, "
-                        f"{f.dtype} on {f.device}. Move the whole hierarchy with hierarchy.to(…)"
-                    )
+        kinds = [{f"{p.dtype} on {p.device}" for p in group["params"]} for group in self.param_groups]
+        for level, kind in enumerate(kinds):
+            if kind != kinds[-1]:
+                raise RuntimeError(
+                    f"the levels are not of one kind: level {level} is {', '.join(sorted(kind))}, the finest "
+                    f"{', '.join(sorted(kinds[-1]))}. Move the whole hierarchy with hierarchy.to(…)"
+                )
 
     def state_dict(self) -> dict[str, Any]:
         """All that a bit-identical continuation needs: the weights of all levels, options and work."""
@@ -240,7 +254,7 @@ class SMGOpt(Optimizer):
         self.work.gradients_by_level, self.work.forwards_by_level = map(list, state_dict["work"])
 
     def __getstate__(self) -> dict[str, Any]:
-        ours = ("hierarchy", "work", "last_cycle", "_stacked", "_cycle", "_options", "_open")
+        ours = ("hierarchy", "work", "last_cycle", "_columns", "_transfers", "_cycle", "_options", "_open")
         return {**super().__getstate__(), **{name: getattr(self, name) for name in ours}}
 
     @property
@@ -259,3 +273,18 @@ class SMGOpt(Optimizer):
                 "make a new Hierarchy and a new SMGOpt"
             )
         super().add_param_group(param_group)
+
+
+def _trained(columns: list[tuple[Column, list[nn.Parameter]]]) -> list[tuple[Column, list[nn.Parameter]]]:
+    """The columns whose parameters are trained.
+
+    Raises:
+        ValueError: a column is trained in some blocks only.
+    """
+    for _, parameters in columns:
+        if len({p.requires_grad for p in parameters}) > 1:
+            raise ValueError(
+                "some blocks of a stack are frozen (requires_grad=False) and some are not: a coarse block "
+                "stands for several, so freeze all of them, or none, or name a stack without the frozen ones"
+            )
+    return [(column, parameters) for column, parameters in columns if parameters[0].requires_grad]

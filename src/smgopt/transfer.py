@@ -12,7 +12,7 @@ The last odd block has no right neighbour. What it takes is the boundary rule: `
 in the authors' experiments, or ``"constant"``, its left neighbour.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,15 +70,86 @@ def adjoint(fine: Tensor, boundary: Boundary = "zero") -> Tensor:
     return coarse
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """The operators of one hierarchy, for a level's trained parameters as a list of tensors.
+class Outer:
+    """A parameter outside the stacks: the same on every level."""
 
-    Parameters of a residual stack are restricted and prolonged along their depth; all others, the opening
-    and the closing map's, are the same on every level and pass unchanged.
+    fine = coarse = 1
+
+    def restrict(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Unchanged."""
+        return tensors
+
+    def prolong(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:  # noqa: ARG002
+        """Unchanged."""
+        return tensors
+
+    adjoint = prolong
+
+
+class Depth:
+    """A parameter whose first dimension is the depth, as a ``ResidualStack`` has it."""
+
+    fine = coarse = 1
+
+    def restrict(self, tensors: list[Tensor]) -> list[Tensor]:
+        """By injection."""
+        return [inject(tensors[0])]
+
+    def prolong(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:
+        """By interpolation."""
+        return [interpolate(tensors[0], boundary)]
+
+    def adjoint(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:
+        """By the transpose of it."""
+        return [adjoint(tensors[0], boundary)]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A parameter that every block of a list of modules has: one tensor a block.
 
     Args:
-        stacked: for each tensor of the list, whether it belongs to a residual stack.
+        fine: how many blocks there are on the finer level.
+    """
+
+    fine: int
+
+    @property
+    def coarse(self) -> int:
+        """How many there are on the coarser level."""
+        return self.fine // 2
+
+    def restrict(self, tensors: list[Tensor]) -> list[Tensor]:
+        """By injection."""
+        return tensors[::2]
+
+    def prolong(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:
+        """By interpolation."""
+        between = torch._foreach_add(tensors[:-1], tensors[1:]) if len(tensors) > 1 else ()
+        if between:
+            torch._foreach_mul_(between, 0.5)
+        odd = [*between, tensors[-1] * BOUNDARIES[boundary]]
+        return [t for pair in zip(tensors, odd, strict=True) for t in pair]
+
+    def adjoint(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:
+        """By the transpose of it."""
+        coarse = [t.clone() for t in tensors[::2]]
+        if between := tensors[1:-1:2]:
+            torch._foreach_add_(coarse[:-1], between, alpha=0.5)
+            torch._foreach_add_(coarse[1:], between, alpha=0.5)
+        coarse[-1].add_(tensors[-1], alpha=BOUNDARIES[boundary])
+        return coarse
+
+
+Column = Outer | Depth | Blocks
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The operators between a level and the next coarser one, for its parameters as a list of tensors.
+
+    Args:
+        columns: what the tensors of the list are, in their order.
         gradient_restriction: ``"injection"`` (the paper's) or ``"adjoint"``.
         boundary: what the last odd block takes from a correction, ``"zero"`` or ``"constant"``.
 
@@ -86,12 +157,12 @@ class Transfer:
         ValueError: an unknown name.
 
     Example:
-        >>> transfer = Transfer(stacked=[True, False])
-        >>> transfer.prolong([torch.ones(1), torch.ones(3)])
-        [tensor([1., 0.]), tensor([1., 1., 1.])]
+        >>> transfer = Transfer([Depth(), Outer(), Blocks(2)])
+        >>> transfer.prolong([torch.ones(1), torch.ones(3), torch.ones(2)])
+        [tensor([1., 0.]), tensor([1., 1., 1.]), tensor([1., 1.]), tensor([0., 0.])]
     """
 
-    stacked: Sequence[bool]
+    columns: Sequence[Column]
     gradient_restriction: GradientRestriction = "injection"
     boundary: Boundary = "zero"
 
@@ -105,17 +176,25 @@ class Transfer:
 
     def restrict(self, fine: Sequence[Tensor]) -> list[Tensor]:
         """Weights from level l to l - 1, as views of the fine ones."""
-        return self._each(inject, fine)
+        return [t for column, part in self._cut(fine, "fine") for t in column.restrict(part)]
 
     def restrict_gradient(self, fine: Sequence[Tensor]) -> list[Tensor]:
         """A gradient from level l to l - 1."""
         if self.gradient_restriction == "injection":
-            return self._each(inject, fine)
-        return self._each(lambda g: adjoint(g, self.boundary), fine)
+            return self.restrict(fine)
+        return [t for column, part in self._cut(fine, "fine") for t in column.adjoint(part, self.boundary)]
 
     def prolong(self, coarse: Sequence[Tensor]) -> list[Tensor]:
         """A correction from level l - 1 to l."""
-        return self._each(lambda c: interpolate(c, self.boundary), coarse)
+        return [
+            t for column, part in self._cut(coarse, "coarse") for t in column.prolong(part, self.boundary)
+        ]
 
-    def _each(self, operator: Callable[[Tensor], Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
-        return [operator(t) if stacked else t for t, stacked in zip(tensors, self.stacked, strict=True)]
+    def _cut(
+        self, tensors: Sequence[Tensor], side: Literal["fine", "coarse"]
+    ) -> Iterator[tuple[Column, list[Tensor]]]:
+        start = 0
+        for column in self.columns:
+            end = start + getattr(column, side)
+            yield column, list(tensors[start:end])
+            start = end

@@ -60,14 +60,14 @@ def _traced(tensors: tuple[Tensor, ...]) -> bool:
 def _obstacle(y: Tensor, W: Tensor, b: Tensor, activation: str) -> str | None:
     if _traced((y, W, b)):
         return "the operations are being traced, transformed or intercepted"
-    if torch.is_autocast_enabled(y.device.type):
-        return "autocast is on, which asks for matrix products in lower precision"
     if not y.dtype == W.dtype == b.dtype or not y.device == W.device == b.device:
         return "y, W and b differ in dtype or device"
     if any(t.layout != torch.strided for t in (y, W, b)):
         return "it takes dense tensors"
     if not W.numel():
         return "there are no layers"
+    if y.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        return "autocast is on, which asks for matrix products in lower precision"
     return _obstacle_for(y.shape[-1], y.dtype, y.device, activation)
 
 
@@ -146,12 +146,10 @@ def residual_stack(
     >>> residual_stack(y, W, b, dt=1 / 8)[0]
     tensor([2., 2.])
     """
-    if W.dim() != 3 or W.shape[1] != W.shape[2]:
-        raise ValueError(f"W must be (N, w, w), not {tuple(W.shape)}")
-    if tuple(b.shape) != tuple(W.shape[:2]):
-        raise ValueError(f"b must be (N, w) = {tuple(W.shape[:2])} to fit W, not {tuple(b.shape)}")
-    if y.dim() < 1 or y.shape[-1] != W.shape[2]:
-        raise ValueError(f"y must be (…, {W.shape[2]}) to fit W, not {tuple(y.shape)}")
+    if (
+        torch._C._get_tracing_state() is None
+    ):  # a tracer takes sizes for data and warns when they are compared
+        _check_shapes(y, W, b)
     if activation not in reference.ACTIVATIONS:
         raise ValueError(
             f"activation must be one of {', '.join(map(repr, reference.ACTIVATIONS))}, not {activation!r}"
@@ -161,3 +159,12 @@ def residual_stack(
 
         return cpu.residual_stack(y, W, b, dt, activation, checkpoint=checkpoint)
     return reference.residual_stack(y, W, b, dt, activation, checkpoint=checkpoint)
+
+
+def _check_shapes(y: Tensor, W: Tensor, b: Tensor) -> None:
+    if W.dim() != 3 or W.shape[1] != W.shape[2]:
+        raise ValueError(f"W must be (N, w, w), not {tuple(W.shape)}")
+    if tuple(b.shape) != tuple(W.shape[:2]):
+        raise ValueError(f"b must be (N, w) = {tuple(W.shape[:2])} to fit W, not {tuple(b.shape)}")
+    if y.dim() < 1 or y.shape[-1] != W.shape[2]:
+        raise ValueError(f"y must be (…, {W.shape[2]}) to fit W, not {tuple(y.shape)}")

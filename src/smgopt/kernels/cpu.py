@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from . import reference, sweeps
@@ -18,8 +19,9 @@ from .threads import share
 from .vectors import LINE
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
+
+    Array = np.ndarray[Any, Any]
 
 ALONE = 2e6  # multiply-adds that the caller rather does alone: waking a thread takes about 50 µs
 SCRATCH = (
@@ -52,7 +54,7 @@ def plan(batch: int, depth: int, width: int, itemsize: int, checkpoint: bool) ->
     stride-th state.
     """
     lanes = LINE // itemsize
-    count = -(-batch // lanes)
+    count = max(1, -(-batch // lanes))  # an empty batch is a tile, too, whose sums are 0
     tiles = -(-count // min(max(-(-count // 8), 4), 16))
     vectors = -(-count // tiles)
     tiles = -(-count // vectors)
@@ -64,91 +66,97 @@ def plan(batch: int, depth: int, width: int, itemsize: int, checkpoint: bool) ->
     return Plan(vectors, tiles, group, -(-tiles // group), min(stride, depth))
 
 
-def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
+def _array(tensor: Tensor) -> Array:
     return tensor.detach().contiguous().numpy()
 
 
-def _threads(operations: float) -> int:
-    return torch.get_num_threads() if operations > ALONE else 1
+def _flat(tensor: Tensor) -> Array:
+    return _array(tensor).reshape(-1)
+
+
+def _room(count: int, like: Tensor) -> Array:
+    """Uninitialised numbers, from torch because it aligns them to cache lines."""
+    return like.new_empty(count).numpy()
 
 
 def _factors(dt: float, activation: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """(scale, step) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
-    kind = torch.empty((), dtype=dtype).numpy().dtype.type
-    return (kind(dt), kind(1)) if activation == "relu" else (kind(1), kind(dt))
+    """(scale, dt) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
+    number = np.float32 if dtype == torch.float32 else np.float64
+    return (number(dt), number(1)) if activation == "relu" else (number(1), number(dt))
+
+
+def _run(
+    sweep: Any, arguments: tuple[Any, ...], room: int, like: Tensor, pieces: int, operations: float
+) -> None:
+    """Run a sweep over all pieces, alone or with helpers; every worker has a part of its own in `work`."""
+    threads = min(torch.get_num_threads(), pieces) if operations > ALONE else 1
+    work = _room(threads * room, like)
+    if threads == 1:
+        sweep(*arguments, work, 0, 0, pieces)
+    else:
+        share(lambda worker, i: sweep(*arguments, work, worker * room, i, i + 1), pieces, threads)
 
 
 def _forward(
     y: Tensor, W: Tensor, b: Tensor, dt: float, activation: str, keep: Plan | None
 ) -> tuple[Tensor, Tensor]:
     """The stack's output and, if a plan says which, the states that the way back starts from."""
-    samples, (depth, width) = y.reshape(-1, y.shape[-1]), b.shape
-    batch = samples.shape[0]
-    cut = keep or plan(batch, depth, width, y.element_size(), False)
+    samples, (depth, width) = _array(y.reshape(-1, y.shape[-1])), b.shape
     lanes = LINE // y.element_size()
-    threads = _threads(batch * depth * width * width)
+    cut = keep or plan(len(samples), depth, width, y.element_size(), False)
     slots = -(-depth // cut.stride) if keep else 0
-    saved = y.new_empty(cut.tiles, slots, cut.vectors, width, lanes)
-    out = torch.empty_like(samples, memory_format=torch.contiguous_format)
-    buffers = y.new_empty(threads, 2, cut.vectors, width, lanes)
-    panels = y.new_empty(threads, width * width + width)
-    sweep = sweeps.sweeps(width, activation)[0]
+    saved = y.new_empty(cut.tiles * slots * cut.vectors * width * lanes)
+    out = y.new_empty(samples.shape)
     arguments = (
-        *map(_array, (samples, W.reshape(depth, -1), b)),
-        *_factors(dt, activation, y.dtype),
-        cut.stride,
-        *map(_array, (saved, buffers, panels, out)),
+        *(samples, _flat(W), _flat(b), *_factors(dt, activation, y.dtype)),
+        *(cut.stride, slots, cut.vectors, lanes, saved.numpy(), out.numpy()),
     )
-    if threads == 1:
-        sweep(*arguments, 0, 0, cut.tiles)
-    else:
-        share(lambda worker, tile: sweep(*arguments, worker, tile, tile + 1), cut.tiles, threads)
+    room = sweeps.room(width, cut.vectors, lanes, 0)
+    _run(
+        sweeps.forward(width, activation, samples.dtype.name),
+        arguments,
+        room,
+        y,
+        cut.tiles,
+        len(samples) * W.numel(),
+    )
     return out.reshape(y.shape), saved
 
 
 def _backward(
     grad: Tensor, W: Tensor, b: Tensor, saved: Tensor, dt: float, activation: str, cut: Plan, weights: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of y, W and b; without `weights` the last two are empty."""
-    samples, (depth, width) = grad.reshape(-1, grad.shape[-1]), b.shape
-    threads = _threads(3 * samples.shape[0] * depth * width * width)
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The gradients of y and, if wanted, of the weights W and b."""
+    samples, (depth, width) = _array(grad.reshape(-1, grad.shape[-1])), b.shape
+    lanes = LINE // grad.element_size()
     groups = cut.groups if weights else 0
-    dy = torch.empty_like(samples, memory_format=torch.contiguous_format)
-    dW, db = W.new_empty(groups, depth, width * width), b.new_empty(groups, depth, width)
-    buffers = grad.new_empty(threads, 3 + 2 * cut.stride, *saved.shape[2:])
-    panels = grad.new_empty(threads, width * width + width)
-    sweep = sweeps.sweeps(width, activation)[1]
+    dy = grad.new_empty(samples.shape)
+    dW, db = _room(groups * W.numel(), W), _room(groups * b.numel(), b)
     scale, step = _factors(dt, activation, grad.dtype)
     arguments = (
-        *map(_array, (samples, W.reshape(depth, -1), b)),
-        scale,
-        step,
-        cut.stride,
-        *map(_array, (saved, buffers, panels, dy, dW, db)),
-        cut.group,
+        *(samples, _flat(W), _flat(b), scale, step),
+        *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), dy.numpy()),
+        *(dW, db, cut.group),
     )
-    if threads == 1:
-        sweep(*arguments, 0, 0, cut.groups)
-    else:
-        share(lambda worker, group: sweep(*arguments, worker, group, group + 1), cut.groups, threads)
+    room = sweeps.room(width, cut.vectors, lanes, cut.stride)
+    operations = 3 * len(samples) * W.numel()
+    _run(
+        sweeps.backward(width, activation, samples.dtype.name), arguments, room, grad, cut.groups, operations
+    )
     if not weights:
-        return dy.reshape(grad.shape), dW, db
-    sums = (_total(dW, scale, W, threads), _total(db, scale, b, threads))
-    return dy.reshape(grad.shape), *sums
+        return dy.reshape(grad.shape), None, None
+    return dy.reshape(grad.shape), _total(dW, scale, W), _total(db, scale, b)
 
 
-def _total(parts: Tensor, scale: Any, like: Tensor, threads: int) -> Tensor:
-    """The scaled sum of the parts, each of them shaped as `like`."""
-    out = torch.empty_like(like, memory_format=torch.contiguous_format)
-    terms, flat = _array(parts.reshape(parts.shape[0], -1)), _array(out.reshape(-1))
-    pieces = threads if parts.numel() > ALONE / 8 else 1
+def _total(parts: Array, scale: Any, like: Tensor) -> Tensor:
+    """The scaled sum of parts that are shaped like a tensor."""
+    total = like.new_empty(like.shape)
+    terms, flat = parts.reshape(-1, like.numel()), total.numpy().reshape(-1)
+    pieces = torch.get_num_threads() if parts.size > ALONE else 1
     ends = [i * flat.size // pieces for i in range(pieces + 1)]
-
-    def piece(_: int, i: int) -> None:
-        sweeps.total(terms, scale, flat, ends[i], ends[i + 1])
-
-    share(piece, pieces, threads)
-    return out
+    add = sweeps.total(flat.dtype.name)
+    share(lambda _, i: add(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
+    return total
 
 
 class _ResidualStack(torch.autograd.Function):
@@ -166,7 +174,6 @@ class _ResidualStack(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, W, b, states = ctx.saved_tensors
         needed = ctx.needs_input_grad[:3]
-        gradients: tuple[Tensor, ...]
         if torch.is_grad_enabled():
             # Someone will differentiate the gradient: then it must consist of operations that torch knows.
             inputs = [x for x, need in zip((y, W, b), needed, strict=True) if need]

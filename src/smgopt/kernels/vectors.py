@@ -9,13 +9,14 @@ checks for overlapping arrays; here the vectors, and what stands in registers, a
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import cgutils
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 LINE = 64
 REGISTERS = 32 if binding.get_host_cpu_features().get("avx512f") else 8
@@ -23,6 +24,7 @@ REGISTERS = 32 if binding.get_host_cpu_features().get("avx512f") else 8
 _INT = ir.IntType(64)
 _LANE = ir.IntType(32)
 _alloca: Any = cgutils.alloca_once
+_function: Any = cgutils.get_or_insert_function
 
 
 def integer(value: int) -> Any:
@@ -40,9 +42,16 @@ class Emitter:
         self.lanes = LINE // self.bytes
         self.vector = ir.VectorType(self.element, self.lanes)
 
-    def data(self, kind: Any, array: Any) -> Any:
-        """The address of an array's first number."""
-        return self.context.make_array(kind)(self.context, self.builder, array).data
+    def data(self, kind: Any, array: Any, place: Any) -> Any:
+        """The address of the number at a place of an array with one dimension."""
+        start = self.context.make_array(kind)(self.context, self.builder, array).data
+        return self.builder.gep(start, [place])
+
+    @contextlib.contextmanager
+    def loop(self, count: Any) -> Iterator[Any]:
+        """What is emitted inside happens for 0 … count − 1."""
+        with cgutils.for_range(self.builder, count, intp=_INT) as loop:
+            yield loop.index
 
     def index(self, constant: int, *terms: tuple[Any, int]) -> Any:
         """The index constant + Σ value · factor."""
@@ -67,6 +76,13 @@ class Emitter:
         """Put a vector into memory."""
         address = self.builder.bitcast(self.builder.gep(base, [index]), value.type.as_pointer())
         self.builder.store(value, address).align = self.bytes
+
+    def prefetch(self, base: Any, index: Any) -> None:
+        """Ask for a cache line that will be read or written soon."""
+        address = self.builder.bitcast(self.builder.gep(base, [index]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, _LANE, _LANE, _LANE])
+        function = _function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        self.builder.call(function, [address, *(ir.Constant(_LANE, flag) for flag in (0, 3, 1))])
 
     def splat(self, number: Any) -> Any:
         """A vector of one number."""
@@ -96,11 +112,6 @@ class Emitter:
         """Variable += a·b."""
         self.builder.store(self.multiply_add(a, b, self.builder.load(variable)), variable)
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """One of LLVM's functions of vectors."""
-        function = self.builder.module.declare_intrinsic(f"llvm.{name}", [self.vector])
-        return self.builder.call(function, arguments)
-
     def accumulators(self, starts: Sequence[Any]) -> list[Any]:
         """Variables that live in registers (LLVM promotes them: their address is never taken)."""
         variables = [_alloca(self.builder, self.vector) for _ in starts]
@@ -116,8 +127,8 @@ class Emitter:
             if count == 1:
                 body(integer(start), size)
             elif count > 1:
-                with cgutils.for_range(self.builder, integer(count), intp=_INT) as loop:
-                    body(self.index(start, (loop.index, size)), size)
+                with self.loop(integer(count)) as part:
+                    body(self.index(start, (part, size)), size)
             start += count * size
 
     def sums(self, vectors: Sequence[Any]) -> Any:
@@ -146,7 +157,10 @@ class Emitter:
         result, owner = pairs[0]
         return self.shuffle(result, result, [owner.index(i) for i in range(len(vectors))])
 
-    def accumulate(self, sums: Any, first: int, count: int, base: Any, index: Any) -> None:
-        """Add `count` of the sums, from the one numbered `first` on, to numbers in memory."""
+    def accumulate(self, sums: Any, first: int, count: int, fresh: Any, base: Any, index: Any) -> None:
+        """Add `count` of the sums, from number `first` on, to numbers in memory, or put them there."""
         part = self.shuffle(sums, sums, range(first, first + count))
-        self.store(self.builder.fadd(self.load(base, index, part.type), part), base, index)
+        old = self.builder.select(
+            fresh, ir.Constant(part.type, [0.0] * count), self.load(base, index, part.type)
+        )
+        self.store(self.builder.fadd(old, part), base, index)

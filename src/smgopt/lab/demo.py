@@ -65,7 +65,7 @@ def _train(ds: data.Dataset, levels: int, curve: Curve, progress: Progress, task
     opt = smgopt.SMGOpt(smgopt.Hierarchy(net, levels), LR)
     for x, y in _endless(ds):
         start = time.perf_counter()
-        loss = opt.step(lambda network, x=x, y=y: F.cross_entropy(network(x), y)).item()
+        loss = opt.step(lambda network, x=x, y=y: F.cross_entropy(network(x), y)).item()  # type: ignore[misc]
         curve.seconds += time.perf_counter() - start
         curve.loss.append(loss)
         curve.work.append(opt.work.gradients)

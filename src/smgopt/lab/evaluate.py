@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Evaluations at the default interval are to cost at most this share of the gradients. The records and
 #: checkpoints take the rest of the 5 % that all of it may cost.
-SHARE = 0.04
+SHARE = 0.03
 
 # Samples that go through a network at once. Always the same number, so that the sums are always the same.
 _CHUNK = 10_000

@@ -7,18 +7,15 @@ exporting them takes half an hour. With ``scan`` the graph holds one block and t
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smgopt.hierarchy import stacks_of
 from smgopt.kernels.reference import ACTIVATIONS
 from smgopt.lab.errors import RunError
-
-if TYPE_CHECKING:
-    from smgopt.networks import ResidualStack
+from smgopt.networks import ResidualStack
 
 
 class LoopedStack(nn.Module):
@@ -62,5 +59,5 @@ def looped(network: nn.Module) -> nn.Module:
         True
     """
     # deepcopy takes what the memo already holds for a copy.
-    memo: dict[int, Any] = {id(stack): LoopedStack(stack) for stack in stacks_of(network).values()}
+    memo: dict[int, Any] = {id(m): LoopedStack(m) for m in network.modules() if isinstance(m, ResidualStack)}
     return copy.deepcopy(network, memo).eval().requires_grad_(False)

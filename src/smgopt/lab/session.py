@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 
 from smgopt.lab import build, checkpoint, toml, trainers
 from smgopt.lab.batches import Schedule
@@ -91,6 +92,7 @@ class Session:
             self.cycle, self.seconds, spent = at.cycle, at.facts["seconds"], at.facts["overhead"]
             self._saved = [at.cycle]
             marks = {name: Mark(*mark) for name, mark in at.facts["records"].items()}
+        self._warm_up()
         # What is not spent in cycles is overhead, whatever it is.
         self._began = time.perf_counter() - self.seconds - spent
         with reported(f"{self.folder} cannot be written"):
@@ -106,6 +108,13 @@ class Session:
         file, text = self.folder / "config.toml", toml.write(self.config.tree()).encode()
         if not file.exists() or file.read_bytes() != text:
             write_atomically(file, text)
+
+    def _warm_up(self) -> None:
+        """Load what is compiled, once a process and before the clock runs: it is no part of any cycle."""
+        net = self.trainer.hierarchy[-1].eval()
+        loss = F.cross_entropy(net(self.data.x[:1]), self.data.y[:1])
+        torch.autograd.grad(loss, list(net.parameters()))
+        net.train()
 
     def train(self) -> None:
         """Go on until a limit is reached or a signal comes.
