@@ -137,6 +137,29 @@ def evaluate(
 
 @app.command()
 @command
+def export(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="The run's folder.")],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="A name in .safetensors, .onnx or .pt2.")],
+    level: Annotated[int, typer.Option(help="0 is the coarsest, -1 the finest.")] = -1,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="What to write if the name does not say it."),
+    ] = None,
+) -> None:
+    """Write the network of one level to a file that needs no run, and check the file.
+
+    Examples:
+        smgopt export runs/first --to net.onnx
+
+        smgopt export runs/first --level 0 --to smallest.safetensors
+    """
+    from smgopt.lab import commands
+
+    commands.export(run, level, to, form)
+
+
+@app.command()
+@command
 def settings(json: Json = None) -> None:
     """List all settings with their defaults."""
     from smgopt.lab import commands

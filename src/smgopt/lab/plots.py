@@ -1,0 +1,186 @@
+"""Curves of groups of runs, drawn on axes; and the pictures that ``smgopt plot`` makes of them.
+
+The first half draws on axes that the caller has, and is what every other picture of runs is made from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+
+from smgopt.lab import style
+from smgopt.lab.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from smgopt.lab.groups import Band, Group
+
+#: What a curve can run over: the key of the records, and the label of the axis.
+X = {
+    "cycle": ("cycle", "cycles"),
+    "work": ("gradients", "work (gradients of one block)"),
+    "samples": ("samples", "samples seen"),
+    "seconds": ("seconds", "time (s)"),
+}
+
+#: What can be seen: for each picture its panels, as keys of the records.
+QUANTITIES = {
+    "accuracy": ("test_accuracy",),
+    "loss": ("train_loss", "test_loss"),
+    "alpha": ("alpha",),
+    "delta": ("delta",),
+}
+
+_LABELS = {
+    "test_accuracy": "test accuracy (%)",
+    "test_loss": "test loss",
+    "train_loss": "training loss",
+    "alpha": "step α",
+    "delta": "Δℓ",
+}
+
+
+def curves(axes: Axes, groups: Sequence[Group], x: str, y: str, level: int = -1) -> None:
+    """Draw a quantity of each group: the mean over its seeds, and a band of ±1 standard deviation.
+
+    Args:
+        axes: where to.
+        groups: one line each.
+        x: a key of ``X``.
+        y: ``"test_accuracy"``, ``"test_loss"`` or ``"train_loss"``.
+        level: of the first two; -1 is the finest.
+
+    Raises:
+        RunError: a run has no records yet, or damaged ones.
+    """
+    key, label = X[x]
+    for number, group in enumerate(groups):
+        _draw(axes, number, group.band(key, y, None if y == "train_loss" else level))
+    axes.set(xlabel=label, ylabel=_LABELS[y])
+    if y == "test_accuracy":
+        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    if x in ("work", "samples"):
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=x == "cycle"))
+    axes.set_xlim(left=0)
+
+
+def corrections(axes: Axes, groups: Sequence[Group], key: str, blocks: int) -> None:
+    """Draw what became of the corrections of the network with so many blocks, cycle by cycle.
+
+    Args:
+        axes: where to.
+        groups: one line each; those that do not correct such a network have none.
+        key: ``"alpha"`` or ``"delta"``.
+        blocks: which level.
+
+    Raises:
+        RunError: as ``curves``.
+    """
+    for number, group in enumerate(groups):
+        if blocks in group.corrected:
+            _draw(axes, number, group.corrections(key, group.corrected[blocks]))
+    axes.set(ylabel=_LABELS[key])
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.set_xlim(left=0)
+
+
+def legend(figure: Figure, groups: Sequence[Group]) -> None:
+    """Name the curves above all panels, where they hide nothing."""
+    if len(groups) < 2:
+        return
+    lines = [Line2D([], [], **style.look(number)) for number in range(len(groups))]
+    labels = [group.label for group in groups]
+    # In letters: what fits beside one another, with the lines and the gaps that stand before the labels.
+    room = figure.get_size_inches()[0] * 2.54 * 6.5
+    columns = max(1, min(len(groups), int(room / (max(map(len, labels)) + 9))))
+    figure.legend(lines, labels, loc="outside upper left", ncols=columns)
+
+
+def _draw(axes: Axes, number: int, band: Band) -> None:
+    look = style.look(number)
+    axes.plot(band.x, band.mean, **look)
+    if band.std is not None:
+        low, high = band.mean - band.std, band.mean + band.std
+        axes.fill_between(band.x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def pictures(
+    groups: Sequence[Group], quantities: Sequence[str], xs: Sequence[str]
+) -> Iterator[tuple[str, Figure]]:
+    """The pictures of some quantities, by name; those by level over cycles, the others over each of ``xs``.
+
+    Args:
+        groups: one line each.
+        quantities: keys of ``QUANTITIES``.
+        xs: keys of ``X``.
+
+    Raises:
+        RunError: as ``curves``.
+    """
+    for quantity in quantities:
+        keys = QUANTITIES[quantity]
+        if quantity in ("accuracy", "loss"):
+            for x in xs:
+                yield f"{quantity}-{x}", _over(groups, keys, x)
+        else:
+            yield quantity, _by_level(groups, quantity)
+
+
+def _over(groups: Sequence[Group], keys: Sequence[str], x: str) -> Figure:
+    figure = style.figure(1.2 + 4.5 * len(keys))
+    panels = figure.subplots(len(keys), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, key in zip(panels, keys, strict=True):
+        curves(axes, groups, x, key)
+        axes.label_outer()
+    legend(figure, groups)
+    return figure
+
+
+def corrected(groups: Sequence[Group]) -> list[int]:
+    """The depths of all networks that are corrected in a group, deepest first."""
+    return sorted({blocks for group in groups for blocks in group.corrected}, reverse=True)
+
+
+def _by_level(groups: Sequence[Group], key: str) -> Figure:
+    depths = corrected(groups)
+    figure = style.figure(1.5 + 2.4 * len(depths))
+    panels = figure.subplots(len(depths), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, blocks in zip(panels, depths, strict=True):
+        corrections(axes, groups, key, blocks)
+        axes.set_title(f"{blocks} blocks", loc="right")
+    panels[-1].set_xlabel("cycles")
+    legend(figure, groups)
+    return figure
+
+
+def plot(
+    groups: Sequence[Group],
+    folder: Path,
+    quantities: Sequence[str],
+    xs: Sequence[str],
+    formats: Sequence[str],
+) -> Iterator[list[Path]]:
+    """Write the pictures into a folder, one after the other.
+
+    Returns:
+        The files of each, as soon as they are there.
+
+    Raises:
+        InputError: what is by level is asked for alone, and no run has corrections.
+        RunError: a run has no records yet, or damaged ones; the folder cannot be written.
+    """
+    if not corrected(groups):
+        quantities = [quantity for quantity in quantities if quantity in ("accuracy", "loss")]
+        if not quantities:
+            raise InputError("none of these runs has corrections: it takes sMG/OPT with two levels or more")
+    with style.paper():
+        for name, figure in pictures(groups, quantities, xs):
+            yield style.save(figure, folder, name, formats)
