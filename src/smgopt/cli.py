@@ -167,6 +167,53 @@ def settings(json: Json = None) -> None:
     commands.settings(json)
 
 
+@app.command()
+@command
+def reproduce(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="What to reproduce; without any, everything. See --list."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="How many seeds; 5, and 1 with --quick.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="J", help="Runs at a time; as many as there are cores.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of the runs, the report and its figures.")
+    ] = Path("runs/reproduction"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, at most 256 blocks, 100 cycles: three minutes.")
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Print the items and what they cost, and do nothing.")
+    ] = False,
+    publish: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write docs/reproduction.md and results/reproduction in this repository, too.",
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Repeat the paper's experiments, and print every number of the paper beside ours.
+
+    Runs that are there are not run again: after Ctrl-C the same command goes on.
+
+    Examples:
+        smgopt reproduce --list
+
+        smgopt reproduce cycles pruning --seeds 2
+
+        smgopt reproduce --quick --out runs/quick
+    """
+    from smgopt.lab.reproduce import command
+
+    command.reproduce(items or [], seeds, jobs, out, quick, listed, publish, json)
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,9 +99,11 @@ ALIKE = 0.3
 def more_levels_are_faster(records: Records, **changes: Any) -> tuple[str, str]:
     """Over all neighbours in 1, 2, 4, 8 levels, after 5, 10 and 50 cycles."""
     found = records.by_levels(**changes)
-    table = {c: {l: accuracy(s, c) for l, s in found.items()} for c in (5, 10, 50) if c <= records.scale.cycles}
+    table = {
+        c: {l: accuracy(s, c) for l, s in found.items()} for c in (5, 10, 50) if c <= records.scale.cycles
+    }
     levels = list(found)
-    steps = [a[m] > a[l] - ALIKE for a in table.values() for l, m in zip(levels[:-1], levels[1:], strict=True)]
+    steps = [a[m] > a[l] - ALIKE for a in table.values() for l, m in pairwise(levels)]
     numbers = "; ".join(f"after {c} cycles: {percent(a)} %" for c, a in table.items())
     return graded(steps), numbers
 
@@ -169,9 +172,7 @@ def coarse_levels_as_good(records: Records) -> tuple[str, str]:
 def pruned_beats_shallow(records: Records) -> tuple[str, str]:
     """Level 3 of 2,048 blocks against the finest levels of 256 and 512."""
     deep = float(100 * mean(records.series(depth=2048, levels=8, table=1).levels)[3])
-    finest = {
-        d: float(100 * mean(records.series(depth=d, levels=8, table=1).levels)[7]) for d in (256, 512)
-    }
+    finest = {d: float(100 * mean(records.series(depth=d, levels=8, table=1).levels)[7]) for d in (256, 512)}
     shown = ", ".join(f"{d} blocks {value:.1f}" for d, value in finest.items())
     return graded(deep >= value - ALIKE for value in finest.values()), f"level 3 {deep:.1f} %, {shown} %"
 
@@ -220,7 +221,8 @@ def search_lowers_loss(records: Records) -> tuple[str, str]:
     accuracies = [accuracy(s, records.scale.cycles) for s in (searched, whole)]
     return (
         graded([with_it < without]),
-        f"loss {with_it:.3f} with, {without:.3f} without; accuracy {accuracies[0]:.1f} % and {accuracies[1]:.1f} %",
+        f"loss {with_it:.3f} with, {without:.3f} without; "
+        f"accuracy {accuracies[0]:.1f} % and {accuracies[1]:.1f} %",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -11,14 +10,14 @@ from smgopt.lab.reproduce import peers
 from smgopt.lab.reproduce.lines import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from smgopt.lab.reproduce.series import Series
     from smgopt.lab.reproduce.setups import Scale, Setup
 
 #: What the lines of an item are, once the series that they depend on are known.
 Lines: TypeAlias = "Callable[[Scale, Mapping[Setup, Series]], tuple[Line, ...]]"
-X = Literal["cycles", "work", "seconds"]
+X = Literal["cycle", "work", "seconds"]
 Y = Literal["accuracy", "train_loss", "delta", "by_level"]
 
 
@@ -31,12 +30,14 @@ class Picture:
         caption: what there is to see.
         panels: what is drawn from top to bottom.
         x: over what.
+        apart: a panel for each number of levels.
     """
 
     name: str
     caption: str
     panels: tuple[Y, ...] = ("accuracy",)
-    x: X = "cycles"
+    x: X = "cycle"
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,21 @@ def _levels(depth: int, table: int, data: str = "mnist", levels: Sequence[int] =
 
 def _smoothing(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:
     both = [_levels(2048, table)(scale, known) for table in (1, 2)]
-    sgd = both[0][0]
-    return (
-        sgd,
-        *(
-            Line(f"{line.label}, Table {table}", line.setup, line.seeds, dotted=table == 1)
-            for pair in zip(both[0][1:], both[1][1:], strict=True)
-            for table, line in enumerate(pair, 1)
-        ),
+    return tuple(
+        Line(f"{line.label}, Table {table}", line.setup, line.seeds)
+        for pair in list(zip(*both, strict=True))[1:]
+        for table, line in enumerate(pair, 1)
     )
 
 
 def _pruning(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  # noqa: ARG001
     depths = [depth for depth in (256, 512, 1024, 2048) if depth <= max(scale.depth, 256)]
     return tuple(
-        Line(f"{min(depth, scale.depth):,} blocks", scale.setup(depth=depth, levels=8, table=1), scale.seeds_of())
+        Line(
+            f"{min(depth, scale.depth):,} blocks",
+            scale.setup(depth=depth, levels=8, table=1),
+            scale.seeds_of(),
+        )
         for depth in depths
     )
 
@@ -108,9 +109,7 @@ def _search(initial_step: float, lr: float) -> Lines:
         return tuple(
             Line(
                 name,
-                scale.setup(
-                    depth=256, levels=4, table=1, lr=lr, line_search=search, initial_step=step
-                ),
+                scale.setup(depth=256, levels=4, table=1, lr=lr, line_search=search, initial_step=step),
                 scale.seeds_of(),
             )
             for name, (search, step) in variants.items()
@@ -152,7 +151,7 @@ def _choices(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  
 
 ACCURACY = "Test accuracy over cycles, mean of the seeds; the band is ± one standard deviation."
 BOTH = "Training loss (top) and test accuracy (bottom) over cycles."
-SEARCH = "Δℓ, what the corrections add to each level's objective, is the mean over the seeds."
+SEARCH = "Δℓ = ℓ(θ + αc) − ℓ(θ), what a correction adds to the loss of its level; below 0 it has helped."
 
 ITEMS = {
     item.name: item
@@ -164,7 +163,7 @@ ITEMS = {
             _levels(2048, 1),
             (
                 Picture("conv_levels", ACCURACY),
-                Picture("work", "The same over the work, in gradients of the finest network.", x="work"),
+                Picture("work", "The same over the work Σ N Q, in gradients of one block.", x="work"),
                 Picture("time", "The same over the seconds of training on one thread.", x="seconds"),
             ),
         ),
@@ -183,8 +182,9 @@ ITEMS = {
             (
                 Picture(
                     "mnist_comparison",
-                    f"{BOTH} Dotted: Table 1; solid: Table 2.",
+                    "Training loss (left) and test accuracy (right) over cycles.",
                     ("train_loss", "accuracy"),
+                    apart=True,
                 ),
             ),
         ),
@@ -216,7 +216,7 @@ ITEMS = {
             (
                 Picture(
                     "linesearch",
-                    f"Test accuracy (top); below, level by level from the finest: {SEARCH}",
+                    f"Test accuracy; {SEARCH}",
                     ("accuracy", "delta"),
                 ),
             ),
@@ -229,7 +229,7 @@ ITEMS = {
             (
                 Picture(
                     "ls_appendix",
-                    f"Test accuracy, training loss, and level by level from the finest: {SEARCH}",
+                    f"Test accuracy, training loss; {SEARCH}",
                     ("accuracy", "train_loss", "delta"),
                 ),
             ),

@@ -1,7 +1,7 @@
 """Many runs in several processes.
 
-Every run takes one thread of one process of its own, however many there are, so that its numbers do not depend
-on that. A process serves many runs, because loading torch takes longer than the shortest of them.
+Every run takes one thread, however many runs there are at a time, so that its numbers do not depend on that. A
+process serves many of them, because loading torch takes longer than the shortest run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import signal
 from contextlib import contextmanager
 from multiprocessing import connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smgopt.lab.errors import InputError, Interrupted, RunError, TrainingError, UserError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
+    from pathlib import Path
     from types import FrameType
 
 #: Beside the run's own files: why it could not go on, and what its networks answer.
@@ -46,7 +46,8 @@ def diagnosis(folder: Path) -> dict[str, list[list[int]]]:
     """What a finished run's networks answer, by level.
 
     Returns:
-        ``silent``: the outputs that are 0 for all test samples; ``unnamed``: the classes that none is taken for.
+        ``silent``: the outputs that are 0 for all test samples; ``unnamed``: the classes that none is taken
+        for.
 
     Raises:
         RunError: the file is missing or damaged.

@@ -17,12 +17,10 @@ class Line:
         label: its name in tables and legends.
         setup: the configuration.
         seeds: of its runs.
-        dotted: how its curve is drawn.
         hidden: it is needed to choose other lines, and not shown itself.
     """
 
     label: str
     setup: Setup
     seeds: tuple[int, ...]
-    dotted: bool = False
     hidden: bool = False

@@ -62,7 +62,7 @@ CHOICES = (
     ),
     Choice(
         "coupling term",
-        "of the finer level's loss alone (`coupling=\"paper\"`), with the sign that makes both gradients agree",
+        'of the finer level\'s loss alone (`coupling="paper"`), so signed that both gradients agree',
         "line 4 of Algorithm 1",
     ),
     Choice("restriction of gradients", "injection", "the text: “we copy the corresponding parameters”"),
@@ -74,8 +74,8 @@ CHOICES = (
     ),
     Choice(
         "smoothing",
-        "Table 1 for the figures of the article, for pruning and for the line search; Table 2 for the table of "
-        "accuracies by cycles, for MNIST-1D and for 8 and 16 blocks",
+        "Table 1 for the figures of the article, for pruning and for the line search; Table 2 for the table "
+        "of accuracies by cycles, for MNIST-1D and for 8 and 16 blocks",
         "captions and text of the appendix",
     ),
     Choice("MNIST-1D", "4,000 signals to train, 1,000 to test, standardised", "the package `mnist1d`"),

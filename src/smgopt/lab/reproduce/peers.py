@@ -2,8 +2,8 @@
 
 The step of each optimizer is chosen by its accuracy on a tenth of the training data that it is not trained
 on, at the full length, for one seed; the test data take no part. Each is tuned twice: for as many samples as
-sMG/OPT sees, and for as much work as it does. The network is the paper's, and the same without the relu behind
-the closing map, which can silence an output for good and so is a danger for whoever takes long steps.
+sMG/OPT sees, and for as much work as it does. The network is the paper's, and the same without the relu
+behind the closing map, which can silence an output for good and so is a danger for whoever takes long steps.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Peer:
 
 
 PEERS = (
-    Peer("sMG/OPT, 8 levels", "smgopt", 0.0, (0.05, 0.1, 0.2, 0.4)),
-    Peer("SGD", "sgd", 0.0, (0.1, 0.2, 0.5, 1.0, 2.0)),
-    Peer("SGD, momentum 0.9", "sgd", 0.9, (0.01, 0.02, 0.05, 0.1, 0.2)),
-    Peer("Adam", "adam", 0.0, (0.001, 0.002, 0.005, 0.01, 0.02)),
+    Peer("sMG/OPT, 8 levels", "smgopt", 0.0, (0.1, 0.2, 0.4)),
+    Peer("SGD", "sgd", 0.0, (0.1, 0.2, 0.5, 1.0)),
+    Peer("SGD, momentum 0.9", "sgd", 0.9, (0.01, 0.03, 0.1, 0.3)),
+    Peer("Adam", "adam", 0.0, (0.001, 0.003, 0.01, 0.03)),
 )
 
 HOLDOUT = 0.1

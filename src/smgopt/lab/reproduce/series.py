@@ -179,6 +179,8 @@ def _plain(values: Array, digits: int) -> Any:
     def plain(part: Any) -> Any:
         if isinstance(part, list):
             return [plain(value) for value in part]
-        return None if part is None or not np.isfinite(part) else (round(part, digits) if digits else int(part))
+        return (
+            None if part is None or not np.isfinite(part) else (round(part, digits) if digits else int(part))
+        )
 
     return plain(values.tolist())

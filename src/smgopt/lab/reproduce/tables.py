@@ -99,7 +99,8 @@ class Table:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values."""
         rows = [
-            {"label": r.label, "cells": [c.as_dict() for c in r.cells], "notes": list(r.notes)} for r in self.rows
+            {"label": r.label, "cells": [c.as_dict() for c in r.cells], "notes": list(r.notes)}
+            for r in self.rows
         ]
         return {"title": self.title, "columns": list(self.columns), "notes": list(self.notes), "rows": rows}
 
