@@ -137,6 +137,29 @@ def evaluate(
 
 @app.command()
 @command
+def export(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="The run's folder.")],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="A name in .safetensors, .onnx or .pt2.")],
+    level: Annotated[int, typer.Option(help="0 is the coarsest, -1 the finest.")] = -1,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="What to write if the name does not say it."),
+    ] = None,
+) -> None:
+    """Write the network of one level to a file that needs no run, and check the file.
+
+    Examples:
+        smgopt export runs/first --to net.onnx
+
+        smgopt export runs/first --level 0 --to smallest.safetensors
+    """
+    from smgopt.lab import commands
+
+    commands.export(run, level, to, form)
+
+
+@app.command()
+@command
 def bench(
     rounds: Annotated[int, typer.Option(min=1, help="How often what is compared alternates.")] = 15,
     json: Json = None,
@@ -154,6 +177,53 @@ def settings(json: Json = None) -> None:
     from smgopt.lab import commands
 
     commands.settings(json)
+
+
+@app.command()
+@command
+def reproduce(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ITEM]...", help="What to reproduce; without any, everything. See --list."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="How many seeds; 5, and 1 with --quick.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="J", help="Runs at a time; as many as there are cores.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of the runs, the report and its figures.")
+    ] = Path("runs/reproduction"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One seed, at most 256 blocks, 100 cycles: three minutes.")
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Print the items and what they cost, and do nothing.")
+    ] = False,
+    publish: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write docs/reproduction.md and results/reproduction in this repository, too.",
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Repeat the paper's experiments, and print every number of the paper beside ours.
+
+    Runs that are there are not run again: after Ctrl-C the same command goes on.
+
+    Examples:
+        smgopt reproduce --list
+
+        smgopt reproduce cycles pruning --seeds 2
+
+        smgopt reproduce --quick --out runs/quick
+    """
+    from smgopt.lab.reproduce import command
+
+    command.reproduce(items or [], seeds, jobs, out, quick, listed, publish, json)
 
 
 def main() -> None:

@@ -109,6 +109,29 @@ def evaluate(run: Path, json: Path | None) -> None:
     write_json(json, found)
 
 
+def export(run: Path, level: int, to: Path, form: str | None) -> None:
+    """``smgopt export``.
+
+    Raises:
+        InputError, RunError: as ``smgopt.lab.export.export``.
+    """
+    refuse_unwritable(to)
+    from smgopt.lab import export as exporting
+    from smgopt.lab.runs import Run
+
+    exporting.form_of(to, form)
+    console, complaints = Console(), list[str]()
+    made = exporting.export(Run(run), to, level, form, complaints)
+    sentences = (
+        *complaints,
+        f"{made.file}: level {made.level} of {run} after {made.cycle} cycles, {made.blocks} blocks, "
+        f"as {made.form} ({made.size / 1000:,.0f} kB)",
+        f"run on random inputs, it deviates from the network by at most {made.deviation:.2g}",
+    )
+    for sentence in sentences:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
 def settings(json: Path | None) -> None:
     """``smgopt settings``.
 

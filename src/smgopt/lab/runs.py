@@ -177,14 +177,18 @@ class Run:
             ) from error
         return networks
 
-    def network(self, level: int = -1) -> nn.Module:
+    def network(self, level: int = -1, at: Checkpoint | None = None) -> nn.Module:
         """The network of one level as it was trained; 0 is the coarsest, -1 the finest.
+
+        Args:
+            level: which one.
+            at: as for ``hierarchy``.
 
         Raises:
             InputError: there is no such level.
             RunError: as ``hierarchy``.
         """
-        networks = self.hierarchy()
+        networks = self.hierarchy(at)
         if not -len(networks) <= level < len(networks):
             raise InputError(f"{self.folder} has levels 0 … {len(networks) - 1}, and no level {level}")
         return networks[level]

@@ -1,0 +1,301 @@
+"""The paper's claims, judged by the records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smgopt.lab.reproduce.series import mean, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from smgopt.lab.reproduce.series import Array, Series
+    from smgopt.lab.reproduce.setups import Scale, Setup
+
+HOLDS, IN_PART, NOT_HERE, NOT_JUDGED = "holds", "holds in part", "does not hold here", "not judged"
+
+MULTILEVEL = (2, 4, 8)
+LEVELS = (1, *MULTILEVEL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Attributes:
+        claim: what the paper says.
+        verdict: one of the four above.
+        number: what it is judged by.
+    """
+
+    claim: str
+    verdict: str
+    number: str
+
+    def as_dict(self) -> dict[str, str]:
+        """The same as plain values."""
+        return asdict(self)
+
+
+class Records:
+    """The series of the paper's configurations; a claim asks for what it needs.
+
+    Args:
+        known: the series.
+        scale: the size of all.
+    """
+
+    def __init__(self, known: Mapping[Setup, Series], scale: Scale) -> None:
+        self.known, self.scale = known, scale
+
+    def series(self, **changes: Any) -> Series:
+        """The series of a configuration.
+
+        Raises:
+            LookupError: it was not run.
+        """
+        return self.known[self.scale.setup(**changes)]
+
+    def by_levels(self, levels: Iterable[int] = LEVELS, **changes: Any) -> dict[int, Series]:
+        """The series with 1, 2, 4 and 8 levels."""
+        return {l: self.series(levels=l, **changes) for l in levels}
+
+
+def graded(parts: Iterable[bool]) -> str:
+    """Holds if all parts do, in part if some do.
+
+    Example:
+        >>> graded([True, True]), graded([True, False]), graded([False])
+        ('holds', 'holds in part', 'does not hold here')
+    """
+    found = list(parts)
+    return HOLDS if all(found) else IN_PART if any(found) else NOT_HERE
+
+
+def accuracy(series: Series, cycle: int) -> float:
+    """The mean over the seeds in per cent; NaN if there is no evaluation then."""
+    return float(100 * mean(series.at(cycle, series.accuracy)))
+
+
+def percent(values: Mapping[int, float], form: str = ".1f") -> str:
+    """Numbers by levels in words."""
+    return ", ".join(f"{'SGD' if l == 1 else f'{l} levels'} {format(v, form)}" for l, v in values.items())
+
+
+def first(series: Series, target: float, cost: Array) -> float:
+    """What the mean curve has cost when it first reaches an accuracy; infinite if it never does."""
+    reached = np.flatnonzero(mean(series.accuracy) >= target)
+    return float(mean(cost)[reached[0]]) if len(reached) else np.inf
+
+
+# Means of five seeds that differ by less are taken for equal.
+ALIKE = 0.3
+
+
+def more_levels_are_faster(records: Records, **changes: Any) -> tuple[str, str]:
+    """Over all neighbours in 1, 2, 4, 8 levels, after 5, 10 and 50 cycles."""
+    found = records.by_levels(**changes)
+    table = {
+        c: {l: accuracy(s, c) for l, s in found.items()} for c in (5, 10, 50) if c <= records.scale.cycles
+    }
+    levels = list(found)
+    steps = [a[m] > a[l] - ALIKE for a in table.values() for l, m in pairwise(levels)]
+    numbers = "; ".join(f"after {c} cycles: {percent(a)} %" for c, a in table.items())
+    return graded(steps), numbers
+
+
+def _cheaper(records: Records, cost: str, unit: str) -> tuple[str, str]:
+    found = records.by_levels(depth=2048, table=1)
+    sgd = found[1]
+    targets = sorted({0.8, round(float(np.nanmax(mean(sgd.accuracy))), 3)})
+    parts, words = [], []
+    for target in targets:
+        spent = {l: first(s, target, getattr(s, cost)) for l, s in found.items()}
+        if not np.isfinite(spent[1]):
+            continue
+        parts += [spent[l] < spent[1] for l in MULTILEVEL]
+        ratios = ", ".join(
+            f"{l} levels {spent[1] / spent[l]:.1f}×" if np.isfinite(spent[l]) else f"{l} levels never"
+            for l in MULTILEVEL
+        )
+        words.append(f"to {100 * target:.1f} %, SGD's {unit} ÷ theirs: {ratios}")
+    return (graded(parts), "; ".join(words)) if parts else (NOT_JUDGED, "SGD reaches none of the accuracies")
+
+
+def less_work(records: Records) -> tuple[str, str]:
+    """Gradients until 80 % and until SGD's best accuracy."""
+    return _cheaper(records, "work", "work")
+
+
+def less_time(records: Records) -> tuple[str, str]:
+    """Seconds until the same."""
+    return _cheaper(records, "seconds", "seconds")
+
+
+def smaller_spread(records: Records) -> tuple[str, str]:
+    """The standard deviation over seeds, its mean over all evaluations from 10 cycles on."""
+    found = records.by_levels(depth=2048, table=1)
+    if any(len(s.seeds) < 2 for s in found.values()):
+        return NOT_JUDGED, "one seed has no spread"
+    stds = {l: float(100 * np.nanmean(spread(s.accuracy)[s.cycles >= 10])) for l, s in found.items()}
+    return graded(stds[l] < stds[1] for l in MULTILEVEL), f"points: {percent(stds, '.2f')}"
+
+
+def after_50_cycles(records: Records) -> tuple[str, str]:
+    """91.7 % with 8 levels, 80 % with SGD."""
+    found = {l: accuracy(s, 50) for l, s in records.by_levels((1, 8), depth=2048, table=1).items()}
+    return graded([found[8] > 91.65 - 0.5, found[8] - found[1] > 2.0]), f"{percent(found)} %"
+
+
+def ninety_after_10(records: Records) -> tuple[str, str]:
+    """To the digit that the paper prints."""
+    found = {t: accuracy(records.series(depth=2048, levels=8, table=t), 10) for t in (2, 1)}
+    reached = [value >= 89.95 for value in found.values()]
+    return graded(reached), ", ".join(f"{value:.1f} % with Table {t}" for t, value in found.items())
+
+
+def coarse_levels_as_good(records: Records) -> tuple[str, str]:
+    """Levels 3 to 7 of the 2,048 blocks: within half a point of the finest, by mean and by median."""
+    series = records.series(depth=2048, levels=8, table=1)
+    means, medians = 100 * mean(series.levels), 100 * np.nanmedian(series.levels, axis=0)
+    by_mean = [means[7] - means[l] <= 0.5 for l in range(3, 7)]
+    by_median = [medians[7] - medians[l] <= 0.5 for l in range(3, 7)]
+    verdict = HOLDS if all(by_mean) else IN_PART if all(by_median) or any(by_mean) else NOT_HERE
+    shown = ", ".join(f"level {l} {means[l]:.1f} (median {medians[l]:.1f})" for l in (7, 6, 5, 4, 3))
+    return verdict, f"{shown} %"
+
+
+def pruned_beats_shallow(records: Records) -> tuple[str, str]:
+    """Level 3 of 2,048 blocks against the finest levels of 256 and 512."""
+    deep = float(100 * mean(records.series(depth=2048, levels=8, table=1).levels)[3])
+    finest = {d: float(100 * mean(records.series(depth=d, levels=8, table=1).levels)[7]) for d in (256, 512)}
+    shown = ", ".join(f"{d} blocks {value:.1f}" for d, value in finest.items())
+    return graded(deep >= value - ALIKE for value in finest.values()), f"level 3 {deep:.1f} %, {shown} %"
+
+
+def _search(records: Records, initial_step: float, lr: float) -> tuple[Series, Series]:
+    shape: dict[str, Any] = {"depth": 256, "levels": 4, "table": 1, "lr": lr, "initial_step": initial_step}
+    return records.series(**shape), records.series(**shape, line_search=False)
+
+
+def search_helps_early(records: Records) -> tuple[str, str]:
+    """The mean accuracies after 5, 10, 15 and 20 cycles, ᾱ = 3."""
+    searched, whole = _search(records, 3.0, 0.1)
+    at = [c for c in (5, 10, 15, 20) if c <= records.scale.cycles]
+    pairs = {c: (accuracy(searched, c), accuracy(whole, c)) for c in at}
+    better = [not b >= a for a, b in pairs.values()]
+    shown = "; ".join(f"after {c} cycles {a:.1f} % with, {b:.1f} % without" for c, (a, b) in pairs.items())
+    lost = f"; without, {len(whole.diverged)} of {len(whole.seeds)} seeds diverged" if whole.diverged else ""
+    return graded(better), shown + lost
+
+
+def _share(values: Array) -> float:
+    made = ~np.isnan(values)
+    return float(100 * np.mean(values[made] > 0)) if made.any() else 0.0
+
+
+def search_never_rises(records: Records) -> tuple[str, str]:
+    """The share of corrections that raise the level's objective, and its loss without the coupling term."""
+    parts, words = [], []
+    for initial_step, lr in ((3.0, 0.1), (2.0, 0.2)):
+        searched, whole = _search(records, initial_step, lr)
+        with_it, without = _share(searched.change), _share(whole.change)
+        plain = _share(searched.rise)
+        parts += [with_it == 0, plain == 0]
+        words.append(
+            f"ᾱ = {initial_step:g}, step {lr:g}: {with_it:.1f} % of the corrections raise the objective of "
+            f"their level with line search, {without:.1f} % without; {plain:.1f} % raise the level's loss "
+            "without the coupling term with it"
+        )
+    return graded(parts), "; ".join(words)
+
+
+def search_lowers_loss(records: Records) -> tuple[str, str]:
+    """The mean training loss of the last 30 cycles, step 0.2, ᾱ = 2."""
+    searched, whole = _search(records, 2.0, 0.2)
+    with_it, without = (float(np.nanmean(s.train_loss[:, -30:])) for s in (searched, whole))
+    accuracies = [accuracy(s, records.scale.cycles) for s in (searched, whole)]
+    return (
+        graded([with_it < without]),
+        f"loss {with_it:.3f} with, {without:.3f} without; "
+        f"accuracy {accuracies[0]:.1f} % and {accuracies[1]:.1f} %",
+    )
+
+
+def ahead_on_mnist1d(records: Records) -> tuple[str, str]:
+    """The share of evaluations after cycle 0 at which the mean is above SGD's."""
+    parts, words = [], []
+    for depth in (256, 512):
+        found = records.by_levels(data="mnist1d", depth=depth)
+        curves = {l: mean(s.accuracy)[1:] for l, s in found.items()}
+        ahead = {l: float(np.mean(curves[l] > curves[1])) for l in MULTILEVEL}
+        parts += [share == 1 for share in ahead.values()]
+        ends = {l: accuracy(s, records.scale.cycles) for l, s in found.items()}
+        shares = ", ".join(f"{l} levels {100 * share:.0f} %" for l, share in ahead.items())
+        words.append(f"{depth} blocks: ahead at {shares} of the evaluations; at the end {percent(ends)} %")
+    return graded(parts), "; ".join(words)
+
+
+def four_like_eight_on_mnist1d(records: Records) -> tuple[str, str]:
+    """The best mean accuracies."""
+    parts, words = [], []
+    for depth in (256, 512):
+        found = records.by_levels((4, 8), data="mnist1d", depth=depth)
+        best = {l: float(100 * np.nanmax(mean(s.accuracy))) for l, s in found.items()}
+        parts.append(best[4] >= best[8] - ALIKE)
+        words.append(f"{depth} blocks: {percent(best)} %")
+    return graded(parts), "; ".join(words)
+
+
+def shallow_too(records: Records) -> tuple[str, str]:
+    """2 and 4 levels against SGD after 10 and 50 cycles, 8 and 16 blocks."""
+    parts, words = [], []
+    for depth in (8, 16):
+        found = records.by_levels((1, 2, 4), depth=depth)
+        for cycle in (10, 50):
+            if cycle <= records.scale.cycles:
+                values = {l: accuracy(s, cycle) for l, s in found.items()}
+                parts += [values[l] > values[1] for l in (2, 4)]
+                words.append(f"{depth} blocks, {cycle} cycles: {percent(values)} %")
+    return graded(parts), "; ".join(words)
+
+
+CLAIMS: tuple[tuple[str, Callable[[Records], tuple[str, str]]], ...] = (
+    ("More levels converge faster (2,048 blocks)", lambda r: more_levels_are_faster(r, depth=2048, table=1)),
+    ("The same with 1,024 blocks", lambda r: more_levels_are_faster(r, depth=1024, table=1)),
+    ("The same with the smoothing of Table 2", lambda r: more_levels_are_faster(r, depth=2048, table=2)),
+    ("After 50 cycles 8 levels have 91.7 %, SGD 80 %", after_50_cycles),
+    ("90 % after 10 cycles with 8 levels", ninety_after_10),
+    ("Less work than SGD to the same accuracy", less_work),
+    ("Less wall time than SGD to the same accuracy", less_time),
+    ("Less spread over seeds than SGD", smaller_spread),
+    ("Levels 3 and up of the 2,048 blocks are as accurate as the finest", coarse_levels_as_good),
+    ("Level 3 of the 2,048 blocks is as accurate as networks of 256 and 512 blocks", pruned_beats_shallow),
+    ("The line search speeds up the early stages (ᾱ = 3)", search_helps_early),
+    ("The line search keeps Δℓ ≤ 0", search_never_rises),
+    ("Without line search the training loss stays higher (step 0.2, ᾱ = 2)", search_lowers_loss),
+    ("On MNIST-1D sMG/OPT is always ahead of SGD", ahead_on_mnist1d),
+    ("On MNIST-1D 4 levels are as good as 8", four_like_eight_on_mnist1d),
+    ("The speed-up is there with 8 or 16 blocks, too", shallow_too),
+)
+
+
+def judge(known: Mapping[Setup, Series], scale: Scale) -> tuple[Verdict, ...]:
+    """All claims.
+
+    Args:
+        known: the series that there are.
+        scale: the size of all.
+    """
+    records, found = Records(known, scale), []
+    for claim, judged in CLAIMS:
+        try:
+            verdict, number = judged(records)
+        except KeyError:
+            verdict, number = NOT_JUDGED, "its runs were not asked for"
+        found.append(Verdict(claim, verdict, number))
+    return tuple(found)
