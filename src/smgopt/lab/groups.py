@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
     from smgopt.lab.runs import Run
 
     Numbers = NDArray[np.float64]
+
+
+_NAMES = {
+    "smgopt": "sMG/OPT",
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "mnist": "MNIST",
+    "mnist1d": "MNIST-1D",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+}
 
 
 @dataclass(frozen=True)
@@ -67,12 +80,13 @@ class Group:
         """
         return self._records("cycles", "cycles")
 
-    def band(self, x: str, y: str, level: int | None = None) -> Band:
+    def evaluations(self, x: str, y: str, level: int = -1) -> Band:
         """What the evaluations say.
 
         Args:
-            x, y: keys of ``metrics.jsonl``.
-            level: for what is recorded by level, coarsest first; -1 is the finest.
+            x: a key of ``metrics.jsonl`` with one number.
+            y: a key with one number a level.
+            level: coarsest first; -1 is the finest.
 
         Raises:
             RunError: there are no such numbers.
@@ -80,12 +94,31 @@ class Group:
         found = _common(self.metrics)
         return _band([r.column(x) for r in found], [r.column(y, level) for r in found])
 
+    def training(self, x: str) -> Band:
+        """The training loss, cycle by cycle.
+
+        Args:
+            x: as for ``evaluations``.
+
+        Raises:
+            RunError: there are no such numbers.
+        """
+        found = _common(self.cycles)
+        if x == "samples":
+            # Recorded with evaluations only; in between they grow with the cycles.
+            known = [(one.column("cycle"), one.column(x)) for one in self.metrics]
+            over = [np.interp(one.column("cycle"), *k) for one, k in zip(found, known, strict=True)]
+        else:
+            over = [one.column(x) for one in found]
+        return _band(over, [one.column("train_loss") for one in found])
+
     def corrections(self, key: str, level: int) -> Band:
         """What became of the corrections on one level, over cycles.
 
         Args:
-            key: of ``cycles.jsonl``, or ``"delta"``: Δℓ = ℓ(θ + αc) - ℓ(θ), below 0 where the correction helped.
-            level: as for ``band``.
+            key: of ``cycles.jsonl``, or ``"delta"``: Δℓ = ℓ(θ + αc) - ℓ(θ), below 0 where the correction
+                helped.
+            level: as for ``evaluations``.
 
         Raises:
             RunError: there are no such numbers.
@@ -98,16 +131,23 @@ class Group:
         return _band([r.column("cycle") for r in found], y)
 
     @property
+    def extra(self) -> float:
+        """What forward passes without a gradient add to the work, which counts gradients; three cost one."""
+        last = [type(records)(records[-1:]) for records in self.metrics]
+        gradients, forwards = (sum(r.column(key)[0] for r in last) for key in ("gradients", "forwards"))
+        return float(forwards / 3 / max(1.0, gradients))
+
+    @property
     def depths(self) -> list[int]:
         """The blocks of each level, coarsest first."""
         config = self.runs[0].config
         return [config.network.depth >> i for i in reversed(range(config.hierarchy.levels))]
 
-    @property
+    @cached_property
     def corrected(self) -> dict[int, int]:
         """The levels that have corrections, by their number of blocks, finest first."""
-        last = self.cycles[0][-1]["alpha"]
-        return {self.depths[l]: l for l in reversed(range(len(last))) if last[l] is not None}
+        steps = {l: self.corrections("alpha", l).mean for l in reversed(range(len(self.depths)))}
+        return {self.depths[l]: l for l, alpha in steps.items() if np.isfinite(alpha).any()}
 
     @property
     def cut(self) -> list[str]:
@@ -128,11 +168,16 @@ class Group:
         return found
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def grouped(runs: Sequence[Run], complaints: list[str] | None = None) -> list[Group]:
     """Runs by configuration without the seed, in the order in which they come.
 
-    The label is what differs between the groups. A run that is there twice, or a second run with the same
-    seed, which has the same numbers, counts once.
+    Args:
+        runs: all of them.
+        complaints: takes a sentence for each that is left out, because one with the same configuration and
+            seed came before it: it has the same numbers.
+
+    Returns:
+        The groups. The label of each is what differs between them.
 
     Raises:
         InputError: a configuration is damaged.
@@ -143,20 +188,27 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
         members = next((members for known, members in groups if known == settings), None)
         if members is None:
             groups.append((settings, members := {}))
-        members.setdefault(run.config.run.seed, run)
+        first = members.setdefault(run.config.run.seed, run)
+        if first is not run and complaints is not None:
+            complaints.append(f"{run.folder} is left out: {first.folder} has the same configuration and seed")
     labels = _labels([settings for settings, _ in groups])
     return [Group(label, tuple(m.values())) for label, (_, m) in zip(labels, groups, strict=True)]
 
 
-def _common(records: list[Records]) -> list[Records]:
+def _common(runs: Sequence[Records]) -> list[Records]:
     """The records of the cycles that all of the runs have: a mean over changing runs would jump."""
-    cycles = set.intersection(*({record["cycle"] for record in one} for one in records))
-    return [type(one)(record for record in one if record["cycle"] in cycles) for one in records]
+    known = [{record["cycle"]: record for record in records} for records in runs]
+    cycles = sorted(set.intersection(*map(set, known)))
+    if not cycles:
+        raise RunError("there is no cycle that all runs of one configuration have recorded")
+    return [type(records)(one[cycle] for cycle in cycles) for records, one in zip(runs, known, strict=True)]
 
 
 def _band(x: list[Numbers], y: list[Numbers]) -> Band:
-    std = np.std(y, axis=0, ddof=1) if len(y) > 1 else None
-    return Band(np.mean(x, axis=0), np.mean(y, axis=0), std)
+    # What diverges may leave the range of numbers, and is then not shown.
+    with np.errstate(over="ignore", invalid="ignore"):
+        std = np.std(y, axis=0, ddof=1) if len(y) > 1 else None
+        return Band(np.mean(x, axis=0), np.mean(y, axis=0), std)
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -173,7 +225,8 @@ def _labels(groups: Sequence[dict[str, Any]]) -> list[str]:
         # The settings of two optimizers, the number of levels among them, are not to be compared.
         alike = [other for other in groups if other["optimizer.name"] == group["optimizer.name"]]
         parts = []
-        for key in group:
+        # The optimizer's name first, then what belongs to it.
+        for key in sorted(group, key=lambda key: key != "optimizer.name"):
             own = key.startswith("optimizer.") and key != "optimizer.name"
             others = alike if own or key == "hierarchy.levels" else groups
             if any(other.get(key) != group[key] for other in others):
@@ -196,7 +249,7 @@ def _words(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"{'' if value else 'no '}{name.replace('_', ' ')}"
     if key in ("optimizer.name", "data.name"):
-        return {"smgopt": "sMG/OPT", "sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}.get(value, str(value))
+        return _NAMES.get(value, Path(value).stem)
     if key == "optimizer.smoothing" and isinstance(value, str):
         return value.replace("table-", "Table ")
     symbols = {"initial_step": "ᾱ", "shrink": "ρ", "sufficient_decrease": "c₁", "weight_decay": "β"}

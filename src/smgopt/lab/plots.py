@@ -5,10 +5,11 @@ The first half draws on axes that the caller has, and is what every other pictur
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+import numpy as np
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from smgopt.lab import style
 from smgopt.lab.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from smgopt.lab.groups import Band, Group
 
@@ -54,18 +56,25 @@ def curves(axes: Axes, groups: Sequence[Group], x: str, y: str, level: int = -1)
         axes: where to.
         groups: one line each.
         x: a key of ``X``.
-        y: ``"test_accuracy"``, ``"test_loss"`` or ``"train_loss"``.
+        y: ``"test_accuracy"`` or ``"test_loss"``, of every evaluation, or ``"train_loss"``, of every cycle.
         level: of the first two; -1 is the finest.
 
     Raises:
         RunError: a run has no records yet, or damaged ones.
     """
     key, label = X[x]
+    means = []
     for number, group in enumerate(groups):
-        _draw(axes, number, group.band(key, y, None if y == "train_loss" else level))
+        band = group.training(key) if y == "train_loss" else group.evaluations(key, y, level)
+        _draw(axes, number, group.label, band)
+        means.append(band.mean)
+    if y != "test_accuracy" and _diverging(means):
+        axes.set_yscale("log")
+    if x == "work":
+        label = f"{label}\nforward passes add up to {100 * max(group.extra for group in groups):.0f} %"
     axes.set(xlabel=label, ylabel=_LABELS[y])
     if y == "test_accuracy":
-        axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}")
     if x in ("work", "samples"):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x == "cycle"))
@@ -84,32 +93,60 @@ def corrections(axes: Axes, groups: Sequence[Group], key: str, blocks: int) -> N
     Raises:
         RunError: as ``curves``.
     """
+    means = []
     for number, group in enumerate(groups):
         if blocks in group.corrected:
-            _draw(axes, number, group.corrections(key, group.corrected[blocks]))
-    axes.set(ylabel=_LABELS[key])
+            band = group.corrections(key, group.corrected[blocks])
+            _draw(axes, number, group.label, band)
+            means.append(band.mean)
+    axes.set_ylabel(_LABELS[key])
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlim(left=0)
-
-
-def legend(figure: Figure, groups: Sequence[Group]) -> None:
-    """Name the curves above all panels, where they hide nothing."""
-    if len(groups) < 2:
+    if key == "alpha":
+        # A band may leave the range of what it is the spread of; no step is below 0.
+        axes.set_ylim(0, 1.1 * max(map(np.nanmax, means), default=0) or 1)
         return
-    lines = [Line2D([], [], **style.look(number)) for number in range(len(groups))]
-    labels = [group.label for group in groups]
+    axes.axhline(0, color="#888888", linewidth=0.6, zorder=0)
+    if diverging := _diverging(means):
+        around, top = diverging
+        axes.set_yscale("symlog", linthresh=10.0**around)
+        powers = [10.0**top, 10.0 ** ((around + top + 1) // 2)]
+        axes.set_yticks([-power for power in powers] + [0] + powers[::-1])
+        axes.minorticks_off()
+
+
+def legend(figure: Figure) -> None:
+    """Name the curves above all panels, where they hide nothing. A single one needs no name."""
+    found = {}
+    for axes in figure.axes:
+        found.update({label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)})
+    if len(found) < 2:
+        return
     # In letters: what fits beside one another, with the lines and the gaps that stand before the labels.
     room = figure.get_size_inches()[0] * 2.54 * 6.5
-    columns = max(1, min(len(groups), int(room / (max(map(len, labels)) + 9))))
-    figure.legend(lines, labels, loc="outside upper left", ncols=columns)
+    columns = max(1, min(len(found), int(room / (max(map(len, found)) + 9))))
+    figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=columns)
 
 
-def _draw(axes: Axes, number: int, band: Band) -> None:
+def _draw(axes: Axes, number: int, label: str, band: Band) -> None:
     look = style.look(number)
-    axes.plot(band.x, band.mean, **look)
+    axes.plot(band.x, band.mean, label=label, **look)
     if band.std is not None:
         low, high = band.mean - band.std, band.mean + band.std
         axes.fill_between(band.x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+
+
+def _diverging(curves: Sequence[NDArray[np.float64]]) -> tuple[int, int] | None:
+    """The powers of ten of what is typical and of the highest, if there is a world between them.
+
+    A linear axis then shows only what diverges, and a logarithmic one is better.
+    """
+    sizes = [np.abs(curve[np.isfinite(curve)]) for curve in curves]
+    highest = max((float(np.max(size)) for size in sizes if len(size)), default=0.0)
+    typical = min((float(np.median(size)) for size in sizes if len(size)), default=0.0)
+    if not highest > 200 * typical > 0:
+        return None
+    return math.floor(math.log10(typical)), math.floor(math.log10(highest))
 
 
 def pictures(
@@ -135,12 +172,13 @@ def pictures(
 
 
 def _over(groups: Sequence[Group], keys: Sequence[str], x: str) -> Figure:
-    figure = style.figure(1.2 + 4.5 * len(keys))
+    figure = style.figure(1.5 + 4.5 * len(keys))
     panels = figure.subplots(len(keys), 1, sharex=True, squeeze=False)[:, 0]
     for axes, key in zip(panels, keys, strict=True):
         curves(axes, groups, x, key)
         axes.label_outer()
-    legend(figure, groups)
+    figure.align_ylabels(panels)
+    legend(figure)
     return figure
 
 
@@ -157,7 +195,8 @@ def _by_level(groups: Sequence[Group], key: str) -> Figure:
         corrections(axes, groups, key, blocks)
         axes.set_title(f"{blocks} blocks", loc="right")
     panels[-1].set_xlabel("cycles")
-    legend(figure, groups)
+    figure.align_ylabels(panels)
+    legend(figure)
     return figure
 
 

@@ -58,7 +58,10 @@ _UNDATED: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"D
 @contextmanager
 def paper() -> Iterator[None]:
     """Within this block, and only there, what is drawn looks as it should; ``save`` belongs inside, too."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS}):
+    # Whatever the user has set for other pictures stays out of these; only the window system is not ours.
+    default = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}
+    settings: Any = {**default, **_SETTINGS}
+    with matplotlib.rc_context(settings):
         yield
 
 
