@@ -169,7 +169,9 @@ def plot(runs: Sequence[Path], out: Path | None, x: str, quantity: str, form: st
             complaints.append(f"{group.label}: {', '.join(str(run.folder) for run in group.runs)}")
     for complaint in complaints:
         console.print(complaint, markup=False, highlight=False, soft_wrap=True)
-    for files in plots.plot(shown, target, quantities, xs, forms):
+    with console.status("drawing"):
+        pictures = plots.plot(shown, target, quantities, xs, forms)
+    for files in pictures:
         console.print(*files, markup=False, highlight=False, soft_wrap=True)
 
 
