@@ -332,4 +332,4 @@ def test_words() -> None:
     assert groups._words("data.name", "/somewhere/of/mine.npz") == "mine"
     assert groups._words("data.name", "fashion-mnist") == "Fashion-MNIST"
     assert groups._words("network.depth", 1) == "1 block"
-    assert groups._words("optimizer.initial_step", 3.0) == "ᾱ = 3.0"
+    assert groups._words("optimizer.initial_step", 3.0) == "ᾱ = 3"

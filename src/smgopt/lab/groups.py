@@ -254,4 +254,4 @@ def _words(key: str, value: Any) -> str:
         return value.replace("table-", "Table ")
     symbols = {"initial_step": "ᾱ", "shrink": "ρ", "sufficient_decrease": "c₁", "weight_decay": "β"}
     shown = symbols.get(name, name.replace("_", " ")) if key.startswith("optimizer.") else name
-    return f"{shown} = {value}"
+    return f"{shown} = {value:g}" if isinstance(value, float) else f"{shown} = {value}"

@@ -129,7 +129,7 @@ def legend(figure: Figure) -> None:
     width, height = figure.get_size_inches()
     # In letters: what fits beside one another, with the lines and the gaps that stand before the labels.
     room = int(width * 16)
-    labels = [textwrap.fill(label, room - 6) for label in found]
+    labels = [textwrap.fill(label.replace(" = ", "\u00a0=\u00a0"), room - 3) for label in found]
     columns = max(1, min(len(found), room // (max(map(len, found)) + 9)))
     rows = math.ceil(sum(label.count("\n") + 1 for label in labels) / columns)
     figure.set_size_inches(width, height + 0.15 * rows)
