@@ -113,7 +113,7 @@ def test_kernel_agrees_with_reference(
 
 @pytest.mark.parametrize(
     ("width", "dtype", "activation"),
-    [(17, torch.float32, "tanh"), (53, torch.float64, "relu"), (128, torch.float32, "tanh")],
+    [(17, torch.float32, "tanh"), (40, torch.float64, "relu"), (128, torch.float32, "tanh")],
 )
 def test_great_widths(width: int, dtype: torch.dtype, activation: str) -> None:
     problems = problem(5, width, 70, dtype=dtype)

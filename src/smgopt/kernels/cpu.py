@@ -80,10 +80,16 @@ def _room(count: int, like: Tensor) -> Array:
     return like.new_empty(count).numpy()
 
 
-def _factors(dt: float, activation: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """(scale, dt) for the sweeps: Δt goes into the weights where σ(Δt·z) = Δt·σ(z)."""
-    number = np.float32 if dtype == torch.float32 else np.float64
-    return (number(dt), number(1)) if activation == "relu" else (number(1), number(dt))
+def _scaled(W: Tensor, b: Tensor, dt: float, activation: str) -> tuple[Array, Array, Any, Any]:
+    """What the sweeps take for W, b and Δt, and the factor that they leave out of the gradients of W and b.
+
+    As Δt·relu(z) = relu(Δt·z), a relu lets Δt into the weights: once here instead of once for each sample.
+    """
+    weights, biases = _flat(W), _flat(b)
+    number = weights.dtype.type
+    if activation == "relu":
+        return weights * number(dt), biases * number(dt), number(1), number(dt)
+    return weights, biases, number(dt), number(1)
 
 
 def _run(
@@ -108,8 +114,9 @@ def _forward(
     slots = -(-depth // cut.stride) if keep else 0
     saved = y.new_empty(cut.tiles * slots * cut.vectors * width * lanes)
     out = y.new_empty(samples.shape)
+    weights, biases, step, _ = _scaled(W, b, dt, activation)
     arguments = (
-        *(samples, _flat(W), _flat(b), *_factors(dt, activation, y.dtype)),
+        *(samples, weights, biases, step),
         *(cut.stride, slots, cut.vectors, lanes, saved.numpy(), out.numpy()),
     )
     room = sweeps.room(width, cut.vectors, lanes, 0)
@@ -125,17 +132,17 @@ def _forward(
 
 
 def _backward(
-    grad: Tensor, W: Tensor, b: Tensor, saved: Tensor, dt: float, activation: str, cut: Plan, weights: bool
+    grad: Tensor, W: Tensor, b: Tensor, saved: Tensor, dt: float, activation: str, cut: Plan, wanted: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradients of y and, if wanted, of the weights W and b."""
+    """The gradients of y and, if wanted, of W and b."""
     samples, (depth, width) = _array(grad.reshape(-1, grad.shape[-1])), b.shape
     lanes = LINE // grad.element_size()
-    groups = cut.groups if weights else 0
+    groups = cut.groups if wanted else 0
     dy = grad.new_empty(samples.shape)
     dW, db = _room(groups * W.numel(), W), _room(groups * b.numel(), b)
-    scale, step = _factors(dt, activation, grad.dtype)
+    weights, biases, step, left_out = _scaled(W, b, dt, activation)
     arguments = (
-        *(samples, _flat(W), _flat(b), scale, step),
+        *(samples, weights, biases, step),
         *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), dy.numpy()),
         *(dW, db, cut.group),
     )
@@ -144,9 +151,9 @@ def _backward(
     _run(
         sweeps.backward(width, activation, samples.dtype.name), arguments, room, grad, cut.groups, operations
     )
-    if not weights:
+    if not wanted:
         return dy.reshape(grad.shape), None, None
-    return dy.reshape(grad.shape), _total(dW, scale, W), _total(db, scale, b)
+    return dy.reshape(grad.shape), _total(dW, left_out, W), _total(db, left_out, b)
 
 
 def _total(parts: Array, scale: Any, like: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ _BLOCK, _COLUMNS = (4, 6) if REGISTERS == 32 else (2, 2)
 
 
 class _Relu:
-    """relu(z) = max(0, z). As Δt·relu(z) = relu(Δt·z), Δt goes into the weights, once for all samples.
+    """relu(z) = max(0, z). The weights contain Δt, as Δt·relu(z) = relu(Δt·z).
 
     What is kept for the way back is Δt·relu(z): the derivative is Δt where it is positive, 0 at 0.
     """
@@ -102,68 +102,35 @@ def _layer(function: Callable[..., Any]) -> Any:
 
 
 @_layer
-def load_panel(
-    _: Any, width: Any, scale: Any, work: Any, panel: Any, W: Any, W_at: Any, b: Any, b_at: Any
-) -> Any:
-    """Put scale·W and scale·b of a layer side by side: at `panel` in `work`."""
-    w = width.literal_value
-    signature = types.void(width, scale, work, panel, W, W_at, b, b_at)
-
-    def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        emit = Emitter(context, builder, work.dtype)
-        target = emit.data(work, arguments[2], arguments[3])
-        factor = emit.splat(arguments[1])
-
-        for kind, at, size, start in ((W, 4, w * w, 0), (b, 6, w, w * w)):
-            source = emit.data(kind, arguments[at], arguments[at + 1])
-
-            def vectors(first: Any, length: int, source: Any = source, start: int = start) -> None:
-                for i in range(length):
-                    numbers = emit.load(source, emit.index(i * emit.lanes, (first, emit.lanes)))
-                    place = emit.index(start + i * emit.lanes, (first, emit.lanes))
-                    emit.store(builder.fmul(numbers, factor), target, place)
-
-            if size >= emit.lanes:
-                emit.parts(size // emit.lanes, _UNROLL, vectors)
-            for i in range(size - size % emit.lanes, size):
-                number = builder.load(builder.gep(source, [integer(i)]))
-                product = builder.fmul(number, arguments[1])
-                builder.store(product, builder.gep(target, [integer(start + i)]))
-        return context.get_dummy_value()
-
-    return signature, write
-
-
-@_layer
 def step(
     _: Any,
     width: Any,
     activation: Any,
     keep: Any,
     count: Any,
+    W: Any,
+    W_at: Any,
+    b: Any,
+    b_at: Any,
     dt: Any,
     work: Any,
-    panel: Any,
     y: Any,
     out: Any,
     kept: Any,
 ) -> Any:
-    """The layer out = y + dt·σ(W y + b) on `count` vectors; W and b are in a panel. With `keep`, σ is kept.
-
-    Tiles and panel are places in `work`.
-    """
+    """The layer out = y + dt·σ(W y + b) on `count` vectors of the tile at y in `work`; `keep` σ as well."""
     w, sigma, keeps = width.literal_value, _ACTIVATIONS[activation.literal_value], keep.literal_value
-    signature = types.void(width, activation, keep, count, dt, work, panel, y, out, kept)
+    signature = types.void(width, activation, keep, count, W, W_at, b, b_at, dt, work, y, out, kept)
 
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         emit = Emitter(context, builder, work.dtype)
-        weights, source, target, values = (emit.data(work, arguments[5], at) for at in arguments[6:])
-        dt_vector = emit.splat(arguments[4])
+        weights, biases = emit.data(W, *arguments[4:6]), emit.data(b, *arguments[6:8])
+        source, target, values = (emit.data(work, arguments[9], at) for at in arguments[10:])
+        dt_vector = emit.splat(arguments[8])
         with emit.loop(arguments[3]) as vector:
 
             def rows(j: Any, height: int) -> None:
-                biases = [emit.index(w * w + r, (j, 1)) for r in range(height)]
-                z = emit.accumulators([emit.broadcast(weights, i) for i in biases])
+                z = emit.accumulators([emit.broadcast(biases, emit.index(r, (j, 1))) for r in range(height)])
 
                 def terms(k: Any, length: int) -> None:
                     for t in range(length):
@@ -192,9 +159,10 @@ def adjoint(
     width: Any,
     activation: Any,
     count: Any,
+    W: Any,
+    W_at: Any,
     dt: Any,
     work: Any,
-    panel: Any,
     kept: Any,
     g: Any,
     out: Any,
@@ -202,12 +170,13 @@ def adjoint(
 ) -> Any:
     """The gradient g of a layer's output becomes that of its input: delta = dt·σ'·g, out = g + Wᵀ·delta."""
     w, sigma = width.literal_value, _ACTIVATIONS[activation.literal_value]
-    signature = types.void(width, activation, count, dt, work, panel, kept, g, out, delta)
+    signature = types.void(width, activation, count, W, W_at, dt, work, kept, g, out, delta)
 
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         emit = Emitter(context, builder, work.dtype)
-        weights, values, source, target, deltas = (emit.data(work, arguments[4], at) for at in arguments[5:])
-        dt_vector = emit.splat(arguments[3])
+        weights = emit.data(W, *arguments[3:5])
+        values, source, target, deltas = (emit.data(work, arguments[6], at) for at in arguments[7:])
+        dt_vector = emit.splat(arguments[5])
         with emit.loop(arguments[2]) as vector:
 
             def rows(k: Any, height: int) -> None:

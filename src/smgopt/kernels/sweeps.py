@@ -19,7 +19,7 @@ import numba
 from numba import types
 
 from . import layers, vectors
-from .layers import adjoint, batch_sums, copy, load_panel, prefetch, step
+from .layers import adjoint, batch_sums, copy, prefetch, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,12 +94,8 @@ def total(dtype: str) -> Any:
 
 
 def room(width: int, size: int, lanes: int, stride: int) -> int:
-    """The numbers that a worker needs in `work`: a panel of weights, 4 tiles, 2 for each layer of a stride.
-
-    They fill whole cache lines, so that all tiles are aligned to them.
-    """
-    panel = -(-(width * width + width) // lanes) * lanes
-    return panel + (4 + 2 * stride) * size * width * lanes
+    """The numbers that a worker needs in `work`: 4 tiles, and 2 for each layer of a stride."""
+    return (4 + 2 * stride) * size * width * lanes
 
 
 @functools.cache
@@ -107,8 +103,7 @@ def forward(width: int, activation: str, dtype: str) -> Any:
     """The sweep that computes the output of the stack, compiled for one width, σ and dtype.
 
     A sweep works on its share `first` … `last − 1`, from place `base` of `work` on, and writes nothing that
-    another share reads or writes. A tile has `size` vectors. W, b and all sums are flat. `scale` multiplies
-    weights and biases, `dt` the activation: their product is Δt, and it depends on σ which of the two is 1.
+    another share reads or writes. A tile has `size` vectors. W, b and all sums are flat.
     """
     square = width * width
 
@@ -116,7 +111,6 @@ def forward(width: int, activation: str, dtype: str) -> Any:
         y: Any,
         W: Any,
         b: Any,
-        scale: Any,
         dt: Any,
         stride: Any,
         slots: Any,  # states to save: those before layers 0, stride, 2·stride, …
@@ -129,9 +123,8 @@ def forward(width: int, activation: str, dtype: str) -> Any:
         first: Any,
         last: Any,
     ) -> None:
-        panel, length = base, size * width * lanes
-        state = base + (square + width + lanes - 1) // lanes * lanes
-        after = state + length
+        length = size * width * lanes
+        state, after = base, base + length
         for tile in range(first, last):
             start = tile * size * lanes
             count = min(size, (y.shape[0] - start + lanes - 1) // lanes)
@@ -140,12 +133,12 @@ def forward(width: int, activation: str, dtype: str) -> Any:
                 if slots > 0 and n % stride == 0:
                     place = (tile * slots + n // stride) * length
                     copy(width, count, work, state, saved, place)
-                load_panel(width, scale, work, panel, W, n * square, b, n * width)
-                step(width, activation, False, count, dt, work, panel, state, after, after)
+                W_n, b_n = n * square, n * width
+                step(width, activation, False, count, W, W_n, b, b_n, dt, work, state, after, after)
                 state, after = after, state
             _scatter(work, state, start, count, lanes, out)
 
-    return _compiled(forward, f"forward_{width}_{activation}", dtype, "AaaffiiiiaAaiii")
+    return _compiled(forward, f"forward_{width}_{activation}", dtype, "AaafiiiiaAaiii")
 
 
 @functools.cache
@@ -157,7 +150,6 @@ def backward(width: int, activation: str, dtype: str) -> Any:
         grad: Any,
         W: Any,
         b: Any,
-        scale: Any,
         dt: Any,
         stride: Any,
         slots: Any,
@@ -173,10 +165,8 @@ def backward(width: int, activation: str, dtype: str) -> Any:
         first: Any,
         last: Any,
     ) -> None:
-        panel, length = base, size * width * lanes
-        g = base + (square + width + lanes - 1) // lanes * lanes
-        before, delta = g + length, g + 2 * length
-        states = g + 3 * length
+        length = size * width * lanes
+        g, before, delta, states = base, base + length, base + 2 * length, base + 3 * length
         values = states + (stride + 1) * length
         depth, tiles = b.size // width, saved.size // (slots * length)
         for group in range(first, last):
@@ -193,43 +183,21 @@ def backward(width: int, activation: str, dtype: str) -> Any:
                     place = (tile * slots + slot) * length
                     copy(width, count, saved, place, work, states)
                     for i in range(layers):
-                        n, state = layer + i, states + i * length
-                        load_panel(width, scale, work, panel, W, n * square, b, n * width)
-                        step(
-                            width,
-                            activation,
-                            True,
-                            count,
-                            dt,
-                            work,
-                            panel,
-                            state,
-                            state + length,
-                            values + i * length,
-                        )
+                        W_n, b_n = (layer + i) * square, (layer + i) * width
+                        state, value = states + i * length, values + i * length
+                        after = state + length
+                        step(width, activation, True, count, W, W_n, b, b_n, dt, work, state, after, value)
                     for i in range(layers - 1, -1, -1):
-                        n = layer + i
-                        load_panel(width, scale, work, panel, W, n * square, b, n * width)
-                        adjoint(
-                            width, activation, count, dt, work, panel, values + i * length, g, before, delta
-                        )
+                        W_n, value = (layer + i) * square, values + i * length
+                        prefetch(width, W, W_n - square)
+                        adjoint(width, activation, count, W, W_n, dt, work, value, g, before, delta)
                         if dW.size > 0:
-                            row = group * depth + n
+                            row = group * depth + layer + i
+                            dW_n, db_n, state = row * square, row * width, states + i * length
                             fresh = tile == group * group_size
-                            prefetch(width, dW, (row - 1) * square)
-                            batch_sums(
-                                width,
-                                count,
-                                fresh,
-                                work,
-                                delta,
-                                states + i * length,
-                                dW,
-                                row * square,
-                                db,
-                                row * width,
-                            )
+                            prefetch(width, dW, dW_n - square)
+                            batch_sums(width, count, fresh, work, delta, state, dW, dW_n, db, db_n)
                         g, before = before, g
                 _scatter(work, g, start, count, lanes, dy)
 
-    return _compiled(backward, f"backward_{width}_{activation}", dtype, "AaaffiiiiaAaaiaiii")
+    return _compiled(backward, f"backward_{width}_{activation}", dtype, "AaafiiiiaAaaiaiii")
