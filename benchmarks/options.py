@@ -37,7 +37,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def train(ds: data.Dataset, depth: int, levels: int, seed: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Test accuracies after the cycles of ``AT``, mean loss of the last ten, and what the corrections came to."""
+    """Test accuracies after the cycles of ``AT``, the mean loss of the last ten, and the corrections."""
     torch.manual_seed(seed)
     net = smgopt.ResNet(ds.x[0].numel(), ds.classes, width=10, depth=depth)
     hier = smgopt.Hierarchy(net, levels)

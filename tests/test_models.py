@@ -39,7 +39,12 @@ def vit() -> Problem:
 
 def bert() -> Problem:
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=8,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
     )
     words = torch.randint(50, (8, 12))
     mask = torch.ones_like(words)
@@ -47,7 +52,7 @@ def bert() -> Problem:
     return (
         transformers.BertForSequenceClassification(config),
         lambda net: net(input_ids=words, attention_mask=mask, labels=labels).loss,
-        "4 × BertLayer",
+        "8 × BertLayer",
         3,
     )
 
@@ -92,7 +97,7 @@ def test_three_cycles(make: Callable[[], Problem]) -> None:
     assert bits(net) == weights
 
     net.train()
-    opt = smgopt.SMGOpt(hier, 0.1)
+    opt = smgopt.SMGOpt(hier, 0.02)
     losses = [opt.step(loss).item() for _ in range(3)]
     assert loss(net).item() < losses[0]
     net.eval()
@@ -114,8 +119,21 @@ def test_three_cycles(make: Callable[[], Problem]) -> None:
 
 def test_stacks_can_be_named() -> None:
     net, *_ = bert()
-    assert smgopt.Hierarchy(net, 2, stacks="bert.encoder.layer").depths == (2, 4)
+    assert smgopt.Hierarchy(net, 2, stacks="bert.encoder.layer").depths == (4, 8)
     net, *_ = resnet()
     named: Any = ["resnet.encoder.stages.0.layers", "resnet.encoder.stages.1.layers"]
     assert smgopt.Hierarchy(net, 2, stacks=named).depths == (4, 8)
     assert smgopt.Hierarchy(net, 2, stacks=named[:1]).depths == (2, 4)
+
+
+@pytest.mark.parametrize("make", [vit, bert, resnet, transformer_encoder])
+def test_memory_of_a_hierarchy(make: Callable[[], Problem]) -> None:
+    """At most 2.2 times the finest network's parameters; the optimizer keeps nothing between two steps."""
+    net, loss, _, levels = make()
+    hier = smgopt.Hierarchy(net, levels)
+    opt = smgopt.SMGOpt(hier, 0.1)
+    opt.step(loss)
+    total = sum(p.numel() for network in hier for p in network.parameters())
+    assert total <= 2.2 * sum(p.numel() for p in net.parameters())
+    assert not opt.state
+    assert all(p.grad is None for network in hier for p in network.parameters())

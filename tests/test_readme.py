@@ -1,24 +1,24 @@
-"""What the README shows runs as it stands."""
+"""What the README and the other pages show runs as it stands."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize(
-    "code", re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-)
-def test_the_example(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Python of a page, from top to bottom in one go."""
     monkeypatch.chdir(tmp_path)
-    exec(code, {})
-    assert (tmp_path / "shallow.pt").exists()
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(code, names)
 
 
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text(encoding="utf-8"))
-    assert links
-    for link in links:
-        assert (README.parent / link).exists(), link
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#\s]+\.[a-z]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link

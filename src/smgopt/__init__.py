@@ -14,18 +14,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from smgopt.cycle import Correction
     from smgopt.hierarchy import Hierarchy
-    from smgopt.networks import ResidualStack, ResNet
+    from smgopt.networks import ConvResNet, ResidualStack, ResNet
     from smgopt.optimizer import SMGOpt
     from smgopt.smoothing import TABLE_1, TABLE_2
     from smgopt.work import Work
 
 __version__ = "0.1.0"
 
-__all__ = ["TABLE_1", "TABLE_2", "Correction", "Hierarchy", "ResNet", "ResidualStack", "SMGOpt", "Work"]
+__all__ = [
+    "TABLE_1",
+    "TABLE_2",
+    "ConvResNet",
+    "Correction",
+    "Hierarchy",
+    "ResNet",
+    "ResidualStack",
+    "SMGOpt",
+    "Work",
+]
 
 # Where the names are. They are imported when they are used: the command line has to choose how OpenMP waits
 # before torch is loaded, and to print its help without waiting for it.
 _HOMES = {
+    "ConvResNet": "networks",
     "Correction": "cycle",
     "Hierarchy": "hierarchy",
     "ResNet": "networks",

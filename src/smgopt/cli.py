@@ -160,6 +160,38 @@ def export(
 
 @app.command()
 @command
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="DIR", help="The folders of the runs.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of the pictures; else figures, a single run's in its own."
+        ),
+    ] = None,
+    x: Annotated[str, typer.Option(metavar="X", help="Over cycle, work, samples, seconds, or all.")] = "all",
+    quantity: Annotated[
+        str, typer.Option(metavar="QUANTITY", help="Of accuracy, loss, alpha, delta, or all.")
+    ] = "all",
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMATS", help="Some of png, pdf, svg, or all.")
+    ] = "png,pdf",
+) -> None:
+    """Draw accuracy, loss, and what the corrections did, of one run or of several to compare.
+
+    Runs that differ only in the seed become one curve: their mean, and a band of ±1 standard deviation.
+
+    Examples:
+        smgopt plot runs/first
+
+        smgopt plot runs/* --quantity accuracy --x work --format pdf --out paper/figures
+    """
+    from smgopt.lab import commands
+
+    commands.plot(runs, out, x, quantity, form)
+
+
+@app.command()
+@command
 def settings(json: Json = None) -> None:
     """List all settings with their defaults."""
     from smgopt.lab import commands

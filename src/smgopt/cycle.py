@@ -142,7 +142,7 @@ class VCycle:
         start = f.snapshot()
 
         def φ(α: float) -> float:
-            f.place(start[0])
+            f.restore(start)
             f.move(c, α)
             return f.evaluate(gradient_follows=level.μ > 0).value - before - α * linear
 

@@ -11,7 +11,9 @@ from smgopt import kernels
 
 Activation = Literal["relu", "tanh"]
 Backend = Literal["auto", "numba", "torch"]
+Norm = Literal["batch", "group", "none"]
 ACTIVATIONS = ("relu", "tanh")
+NORMS = ("batch", "group", "none")
 
 
 class ResidualStack(nn.Module):
@@ -177,3 +179,89 @@ class ResNet(nn.Module):
     def extra_repr(self) -> str:
         """What the parts do not show."""
         return "closing_relu=True" if self.closing_relu else ""
+
+
+class ConvBlock(nn.Module):
+    """A pre-activation block of two convolutions: y ← y + conv(relu(norm(conv(relu(norm(y)))))).
+
+    Args:
+        channels: of its input and its output.
+        norm: ``"batch"``, ``"group"`` (eight groups, or as many as divide the channels) or ``"none"``.
+    """
+
+    def __init__(self, channels: int, norm: Norm = "batch") -> None:
+        super().__init__()
+        self.norm1, self.conv1 = (
+            _norm(norm, channels),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+        )
+        self.norm2, self.conv2 = (
+            _norm(norm, channels),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+        )
+
+    def forward(self, y: Tensor) -> Tensor:
+        """The next state."""
+        branch: Tensor = self.conv2(torch.relu(self.norm2(self.conv1(torch.relu(self.norm1(y))))))
+        return y + branch
+
+
+class ConvResNet(nn.Module):
+    """A pre-activation residual network for images, as it is known from CIFAR: three stages of blocks.
+
+    Between the stages a strided convolution halves the image and doubles the channels; the stages are lists
+    of equal blocks, so that a ``Hierarchy`` halves all three. It has 6 · depth + 4 layers with weights.
+
+    Args:
+        inputs: channels of an image.
+        outputs: classes.
+        width: channels of the first stage.
+        depth: blocks a stage.
+        norm: ``"batch"``, ``"group"`` or ``"none"``.
+
+    Raises:
+        ValueError: a number that is not positive, or an unknown norm.
+
+    Example:
+        >>> net = ConvResNet(inputs=3, outputs=10, width=16, depth=8)
+        >>> net(torch.zeros(5, 3, 32, 32)).shape
+        torch.Size([5, 10])
+    """
+
+    def __init__(self, inputs: int, outputs: int, width: int, depth: int, *, norm: Norm = "batch") -> None:
+        super().__init__()
+        if min(inputs, outputs, width, depth) < 1:
+            raise ValueError(
+                "inputs, outputs, width and depth must be at least 1, "
+                f"not {inputs}, {outputs}, {width} and {depth}"
+            )
+        if norm not in NORMS:
+            raise ValueError(f"norm must be one of {', '.join(NORMS)}, not {norm!r}")
+        self.opening = nn.Conv2d(inputs, width, 3, padding=1, bias=False)
+        self.stage1 = self._stage(width, depth, norm)
+        self.halving1 = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1, bias=False)
+        self.stage2 = self._stage(2 * width, depth, norm)
+        self.halving2 = nn.Conv2d(2 * width, 4 * width, 3, stride=2, padding=1, bias=False)
+        self.stage3 = self._stage(4 * width, depth, norm)
+        self.norm, self.closing = _norm(norm, 4 * width), nn.Linear(4 * width, outputs)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @staticmethod
+    def _stage(channels: int, depth: int, norm: Norm) -> nn.Sequential:
+        return nn.Sequential(*(ConvBlock(channels, norm) for _ in range(depth)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The classes' scores (batch × outputs) of a batch of images (batch × inputs × height × width)."""
+        y = self.stage1(self.opening(x))
+        y = self.stage2(self.halving1(y))
+        y = self.stage3(self.halving2(y))
+        scores: Tensor = self.closing(torch.relu(self.norm(y)).mean((2, 3)))
+        return scores
+
+
+def _norm(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(math.gcd(8, channels), channels) if norm == "group" else nn.Identity()

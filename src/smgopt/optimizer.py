@@ -36,7 +36,7 @@ class SMGOpt(Optimizer):
         weight_decay: β of the regularisation β/2 ‖θ‖². A block of a coarse level stands for several of the
             finest ones and is weighted so.
         coupling: ``"consistent"``, as in Nash's MG/OPT, or ``"paper"``, see ``smgopt.cycle``.
-        gradient_restriction: ``"adjoint"``, the transpose of the prolongation, or ``"injection"``, the paper's,
+        gradient_restriction: ``"adjoint"``, the transpose of prolongation, or ``"injection"``, the paper's,
             see ``smgopt.transfer``.
         boundary: ``"zero"`` or ``"constant"``, see ``smgopt.transfer``.
         line_search: False takes every correction with α = ``initial_step``: the full approximation scheme.

@@ -47,8 +47,7 @@ def interpolate(coarse: Tensor, boundary: Boundary = "zero") -> Tensor:
     """
     fine = coarse.new_empty(2 * coarse.shape[0], *coarse.shape[1:])
     fine[::2] = coarse
-    torch.add(coarse[:-1], coarse[1:], out=fine[1:-1:2])
-    fine[1:-1:2] *= 0.5
+    torch.lerp(coarse[:-1], coarse[1:], 0.5, out=fine[1:-1:2])
     fine[-1] = BOUNDARIES[boundary] * coarse[-1]
     return fine
 
@@ -125,9 +124,7 @@ class Blocks:
 
     def prolong(self, tensors: list[Tensor], boundary: Boundary) -> list[Tensor]:
         """By interpolation."""
-        between = torch._foreach_add(tensors[:-1], tensors[1:]) if len(tensors) > 1 else ()
-        if between:
-            torch._foreach_mul_(between, 0.5)
+        between = torch._foreach_lerp(tensors[:-1], tensors[1:], 0.5) if len(tensors) > 1 else ()
         odd = [*between, tensors[-1] * BOUNDARIES[boundary]]
         return [t for pair in zip(tensors, odd, strict=True) for t in pair]
 

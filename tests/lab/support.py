@@ -32,6 +32,7 @@ class Signal(Progress):
     def __init__(self, at: int = -1, number: int = signal.SIGINT) -> None:
         self.at, self.number = at, number
         self.said: list[str] = []
+        self.ended: list[str] = []
 
     def cycle(self, record: dict[str, Any]) -> None:
         if record["cycle"] == self.at:
@@ -39,3 +40,6 @@ class Signal(Progress):
 
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
+
+    def done(self, why: str) -> None:
+        self.ended.append(why)

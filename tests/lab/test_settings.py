@@ -1,9 +1,11 @@
+import inspect
 from pathlib import Path
 
 import pytest
 
+from smgopt import ResNet, SMGOpt
 from smgopt.lab import settings, toml
-from smgopt.lab.config import Config, TorchConfig
+from smgopt.lab.config import Config, ResNetConfig, SMGOptConfig, TorchConfig
 from smgopt.lab.errors import InputError
 
 
@@ -150,6 +152,14 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: bytes, sentence: 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         settings.load(tmp_path / "c.toml")
+
+
+def test_the_methods_defaults_are_the_methods() -> None:
+    signature = inspect.signature(SMGOpt).parameters
+    ours = SMGOptConfig().model_dump(exclude={"name", "smoothing"})
+    assert ours == {key: signature[key].default for key in ours}
+    ours = ResNetConfig().model_dump(include={"T", "activation", "closing_relu"})
+    assert ours == {key: inspect.signature(ResNet).parameters[key].default for key in ours}
 
 
 def test_all_settings_are_listed_and_can_be_set() -> None:

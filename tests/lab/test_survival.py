@@ -1,6 +1,7 @@
 """Killed, cut short, tampered with, out of space: what a run survives, and what it says when it cannot."""
 
 import errno
+import itertools
 import multiprocessing
 import os
 import random
@@ -49,39 +50,58 @@ def whole(make: Make, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_run_can_be_killed_at_any_moment(make: Make, tmp_path: Path) -> None:
-    # The processes are forked from one that has imported everything, so that kills fall into the training.
+    # The processes are forked from one that has loaded everything, so that kills fall into the training.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["smgopt.lab.train", "torch._dynamo"])
-    config, moments = make(cycles=40), random.Random(0)
+    context.set_forkserver_preload(["tests.lab.preloaded"])
+    config, moments = make(cycles=40, checkpoint=0.01), random.Random(0)
 
     def started(folder: Path) -> Any:
         process = context.Process(target=train.run, args=(config, folder), kwargs={"resume": True})
         process.start()
         return process
 
-    for name in ("first", "second"):  # the first one waits for the imports, too
+    for name in ("first", "second"):  # the first one waits until all is loaded
         began = time.perf_counter()
         started(tmp_path / name).join()
         length = time.perf_counter() - began
     expected = numbers(tmp_path / "first")
     assert numbers(tmp_path / "second") == expected
 
-    kills, folders, reached = 0, 0, set()
-    while kills < 20:
-        folder, folders = tmp_path / f"run-{folders}", folders + 1
+    kills, reached = 0, set()
+    for number in itertools.count():
+        folder = tmp_path / f"run-{number}"
         while True:
             process = started(folder)
-            process.join(moments.uniform(0, length) if kills < 20 else None)
+            if kills >= 20:
+                process.join()
+            elif kills % 4 == 0:  # at any time
+                process.join(moments.uniform(0, length))
+            else:  # in a certain cycle, or what follows it
+                wait_for(folder, done(folder) + moments.randrange(12), process)
+                process.join(moments.uniform(0, 0.005))
             if process.exitcode is not None:
                 break
             os.kill(process.pid, signal.SIGKILL)
             process.join()
             kills += 1
-            if (folder / "config.toml").exists():
-                reached.add(len(Run(folder).cycles))
+            reached.add(done(folder))
         assert process.exitcode == 0
         assert numbers(folder) == expected
-    assert len(reached) > 3, "the kills have not fallen into the training"
+        if kills >= 20:
+            break
+    assert len(reached) > 4, f"the kills have not fallen into the training, but after {reached} cycles"
+
+
+def done(folder: Path) -> int:
+    """How many cycles a run has recorded."""
+    file = folder / "cycles.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def wait_for(folder: Path, cycles: int, process: Any) -> None:
+    """Wait until the process has recorded so many cycles, or has ended."""
+    while done(folder) < cycles and process.is_alive():
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,23 @@ def test_training_works_in_a_thread(make: Make, tmp_path: Path) -> None:
     assert Run(tmp_path / "run").finished
 
 
+def test_a_run_can_be_read_while_it_goes_on(make: Make, tmp_path: Path) -> None:
+    thread = threading.Thread(target=train.run, args=(make(cycles=300), tmp_path / "run"))
+    thread.start()
+    while not (tmp_path / "run/checkpoints/cycle-00000000.json").exists():
+        time.sleep(0.001)
+    found, reads = Run(tmp_path / "run"), 0
+    while thread.is_alive() or not reads:
+        complaints: list[str] = []
+        assert found.checkpoint(complaints).cycle <= 300
+        assert complaints == []
+        assert found.network().training
+        assert len(found.cycles) >= len(found.metrics) - 1
+        reads += 1
+    thread.join()
+    assert found.finished
+
+
 def test_limits(make: Make, tmp_path: Path) -> None:
     assert train.run(make(cycles=None, epochs=1.5), tmp_path / "epochs").cycles[-1]["cycle"] == 5
     run = train.run(make(cycles=500, lr=0.5, target_accuracy=0.7), tmp_path / "target")
@@ -168,7 +186,7 @@ def test_a_finished_run_is_not_run_again_but_can_be_longer(make: Make, tmp_path:
     watch = Signal()
     train.run(make(), tmp_path / "run", resume=True, progress=watch)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.*")} == before
-    assert watch.said == [f"{tmp_path / 'run'} is finished: 8 cycles done"]
+    assert watch.ended == ["8 cycles done, some time ago"]
     longer = train.run(make(cycles=12), tmp_path / "run", resume=True)
     assert numbers(longer.folder) == numbers(train.run(make(cycles=12), tmp_path / "twelve").folder)
 

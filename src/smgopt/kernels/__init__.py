@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["choose", "choose_for", "residual_stack"]
 
 BACKENDS = ("auto", "numba", "torch")
-WIDEST = 128  # that the compiled kernel takes
-WORTHWHILE = 64  # the width up to which it is chosen by itself: beyond it the torch operations are as fast
+# The width that the compiled kernel goes up to. At 64 it takes two thirds of the time of torch operations,
+# at 128 the same.
+WIDEST = 128
 
 
 @functools.cache
@@ -71,13 +72,13 @@ def _obstacle(y: Tensor, W: Tensor, b: Tensor, activation: str) -> str | None:
     return _obstacle_for(y.shape[-1], y.dtype, y.device, activation)
 
 
-def _decide(backend: str, width: int, obstacle: str | None) -> str:
+def _decide(backend: str, obstacle: str | None) -> str:
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(map(repr, BACKENDS))}, not {backend!r}")
     if backend == "numba" and obstacle is not None:
         raise RuntimeError(f"backend='numba' cannot run here: {obstacle}")
     if backend == "auto":
-        return "torch" if obstacle is not None or width > WORTHWHILE else "numba"
+        return "torch" if obstacle is not None else "numba"
     return backend
 
 
@@ -91,7 +92,7 @@ def choose(y: Tensor, W: Tensor, b: Tensor, activation: str = "relu", backend: s
     >>> choose(torch.ones(4, 3), torch.ones(2, 3, 3), torch.ones(2, 3), backend="torch")
     'torch'
     """
-    return _decide(backend, y.shape[-1], _obstacle(y, W, b, activation) if backend != "torch" else None)
+    return _decide(backend, _obstacle(y, W, b, activation) if backend != "torch" else None)
 
 
 def choose_for(
@@ -107,7 +108,7 @@ def choose_for(
     'torch'
     """
     obstacle = _obstacle_for(width, dtype, torch.device(device), activation) if backend != "torch" else None
-    return _decide(backend, width, obstacle)
+    return _decide(backend, obstacle)
 
 
 def residual_stack(

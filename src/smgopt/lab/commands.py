@@ -13,7 +13,7 @@ from smgopt.lab.errors import InputError
 from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from smgopt.lab.config import Config
 
@@ -130,6 +130,57 @@ def export(run: Path, level: int, to: Path, form: str | None) -> None:
     )
     for sentence in sentences:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def plot(runs: Sequence[Path], out: Path | None, x: str, quantity: str, form: str) -> None:
+    """``smgopt plot``.
+
+    Args:
+        runs: their folders.
+        out: the folder of the pictures; else that of the run, or ``figures`` if there are several.
+        x: a key of ``plots.X``, or ``all``.
+        quantity: a key of ``plots.QUANTITIES``, or ``all``.
+        form: some of ``style.FORMATS``, with commas.
+
+    Raises:
+        InputError, RunError: as ``smgopt.lab.plots.plot``; InputError for what there is no picture of, too.
+    """
+    from smgopt.lab import groups, plots, style
+    from smgopt.lab.runs import Run
+
+    xs, quantities = _choice("--x", x, plots.X), _choice("--quantity", quantity, plots.QUANTITIES)
+    forms = [name for part in form.split(",") for name in _choice("--format", part.strip(), style.FORMATS)]
+    console, complaints, found = Console(), list[str](), list[Run]()
+    for folder in {run.resolve(): run for run in runs}.values():  # the same folder twice is once
+        try:
+            found.append(Run(folder))
+        except InputError as error:
+            # Among many, as in runs/*, there may be folders of other things.
+            if len(runs) == 1 or not folder.is_dir():
+                raise
+            complaints.append(str(error))
+    if not found:
+        raise InputError("\n".join(complaints))
+    shown = groups.grouped(found, complaints)
+    target = out or (found[0].figures if len(found) == 1 else Path("figures"))
+    for group in shown:
+        complaints += group.cut
+        if len(shown) > 1:
+            complaints.append(f"{group.label}: {', '.join(str(run.folder) for run in group.runs)}")
+    for complaint in complaints:
+        console.print(complaint, markup=False, highlight=False, soft_wrap=True)
+    with console.status("drawing"):
+        pictures = plots.plot(shown, target, quantities, xs, forms)
+    for files in pictures:
+        console.print(*files, markup=False, highlight=False, soft_wrap=True)
+
+
+def _choice(option: str, value: str, known: Collection[str]) -> list[str]:
+    if value == "all":
+        return list(known)
+    if value not in known:
+        raise InputError(f"{option} {value}: there is {', '.join(known)}, and all")
+    return [value]
 
 
 def settings(json: Path | None) -> None:

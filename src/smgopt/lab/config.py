@@ -62,10 +62,10 @@ class SMGOptConfig(Section):
     )
     weight_decay: Number = Field(default=0.0, description="β of the regularisation β/2 ‖θ‖²")
     coupling: Literal["paper", "consistent"] = Field(
-        default="paper", description="gradient that coarse levels agree with"
+        default="consistent", description="gradient that coarse levels agree with"
     )
     gradient_restriction: Literal["injection", "adjoint"] = Field(
-        default="injection", description="how gradients are restricted"
+        default="adjoint", description="how gradients are restricted"
     )
     boundary: Literal["zero", "constant"] = Field(
         default="zero", description="what the last odd block takes of a correction"

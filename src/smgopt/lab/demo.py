@@ -105,20 +105,17 @@ def _table(multilevel: Curve, sgd: Curve) -> Table:
 
 
 def _draw(multilevel: Curve, sgd: Curve, out: Path) -> Path:
-    from matplotlib.figure import Figure
+    from smgopt.lab import plots, style
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    for curve, colour in ((multilevel, "#0072b2"), (sgd, "#d55e00")):
-        steps = min(len(curve.loss), CYCLES)
-        left.plot(range(1, steps + 1), curve.loss[:steps], color=colour, label=curve.name)
-        right.plot([w / DEPTH for w in curve.work], curve.loss, color=colour, label=curve.name)
-    left.set(xlabel="mini-batches", ylabel="training loss", title="for the same data")
-    right.set(xlabel="gradients of the finest network", title="for the same work")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "demo.png"
-    figure.savefig(path, dpi=150)
-    return path
+    with style.paper():
+        figure = style.figure(height=6, width=2 * style.COLUMN)
+        left, right = figure.subplots(1, 2, sharey=True)
+        for number, curve in enumerate((multilevel, sgd)):
+            steps = min(len(curve.loss), CYCLES)
+            look = {"label": curve.name, **style.look(number)}
+            left.plot(range(1, steps + 1), curve.loss[:steps], **look)
+            right.plot([w / DEPTH for w in curve.work], curve.loss, **look)
+        left.set(xlabel="mini-batches", ylabel="training loss", title="for the same data")
+        right.set(xlabel="gradients of the finest network", title="for the same work")
+        plots.legend(figure)
+        return style.save(figure, out, "demo")[0]

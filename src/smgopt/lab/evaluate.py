@@ -61,7 +61,7 @@ def interval(depths: Sequence[int], samples: float, cycle: float) -> int:
 
     Example:
         >>> interval([512, 1024], samples=10, cycle=4096)
-        32
+        42
     """
     return max(1, math.ceil(sum(depths) / 3 * samples / (SHARE * cycle)))
 

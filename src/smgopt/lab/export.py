@@ -199,4 +199,6 @@ def _refuse_missing(form: str) -> None:
 def _first_line(error: BaseException) -> str:
     if isinstance(error, ValidationError):
         return f"its configuration is not valid ({error.errors()[0]['msg']})"
+    if isinstance(error, KeyError):
+        return f"there is no {error} in it"
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -133,9 +133,9 @@ class Group:
     @property
     def extra(self) -> float:
         """What forward passes without a gradient add to the work, which counts gradients; three cost one."""
-        last = [records[-1] for records in self.metrics]
-        gradients, forwards = (sum(r[key] for r in last) for key in ("gradients", "forwards"))
-        return float(forwards / 3 / max(1, gradients))
+        last = [type(records)(records[-1:]) for records in self.metrics]
+        gradients, forwards = (sum(r.column(key)[0] for r in last) for key in ("gradients", "forwards"))
+        return float(forwards / 3 / max(1.0, gradients))
 
     @property
     def depths(self) -> list[int]:
@@ -143,11 +143,11 @@ class Group:
         config = self.runs[0].config
         return [config.network.depth >> i for i in reversed(range(config.hierarchy.levels))]
 
-    @property
+    @cached_property
     def corrected(self) -> dict[int, int]:
         """The levels that have corrections, by their number of blocks, finest first."""
-        last = self.cycles[0][-1]["alpha"]
-        return {self.depths[l]: l for l in reversed(range(len(last))) if last[l] is not None}
+        steps = {l: self.corrections("alpha", l).mean for l in reversed(range(len(self.depths)))}
+        return {self.depths[l]: l for l, alpha in steps.items() if np.isfinite(alpha).any()}
 
     @property
     def cut(self) -> list[str]:
@@ -195,15 +195,20 @@ def grouped(runs: Sequence[Run], complaints: list[str] | None = None) -> list[Gr
     return [Group(label, tuple(m.values())) for label, (_, m) in zip(labels, groups, strict=True)]
 
 
-def _common(records: list[Records]) -> list[Records]:
+def _common(runs: Sequence[Records]) -> list[Records]:
     """The records of the cycles that all of the runs have: a mean over changing runs would jump."""
-    cycles = set.intersection(*({record["cycle"] for record in one} for one in records))
-    return [type(one)(record for record in one if record["cycle"] in cycles) for one in records]
+    known = [{record["cycle"]: record for record in records} for records in runs]
+    cycles = sorted(set.intersection(*map(set, known)))
+    if not cycles:
+        raise RunError("there is no cycle that all runs of one configuration have recorded")
+    return [type(records)(one[cycle] for cycle in cycles) for records, one in zip(runs, known, strict=True)]
 
 
 def _band(x: list[Numbers], y: list[Numbers]) -> Band:
-    std = np.std(y, axis=0, ddof=1) if len(y) > 1 else None
-    return Band(np.mean(x, axis=0), np.mean(y, axis=0), std)
+    # What diverges may leave the range of numbers, and is then not shown.
+    with np.errstate(over="ignore", invalid="ignore"):
+        std = np.std(y, axis=0, ddof=1) if len(y) > 1 else None
+        return Band(np.mean(x, axis=0), np.mean(y, axis=0), std)
 
 
 def _settings(config: Config) -> dict[str, Any]:
@@ -249,4 +254,4 @@ def _words(key: str, value: Any) -> str:
         return value.replace("table-", "Table ")
     symbols = {"initial_step": "ᾱ", "shrink": "ρ", "sufficient_decrease": "c₁", "weight_decay": "β"}
     shown = symbols.get(name, name.replace("_", " ")) if key.startswith("optimizer.") else name
-    return f"{shown} = {value}"
+    return f"{shown} = {value:g}" if isinstance(value, float) else f"{shown} = {value}"

@@ -98,11 +98,12 @@ class Records(list[dict[str, Any]]):
     """
 
     def column(self, key: str, level: int | None = None) -> NDArray[np.float64]:
-        """One number of every record; NaN where there is none.
+        """One number of every record, or one a level; NaN where there is none.
 
         Args:
             key: which one.
-            level: for what is recorded by level, coarsest first; -1 is the finest.
+            level: for what is recorded by level, coarsest first; -1 is the finest. Left out, it is all of
+                them: a row for every record.
 
         Raises:
             RunError: a record has no such number.

@@ -6,6 +6,7 @@ The first half draws on axes that the caller has, and is what every other pictur
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,13 +99,13 @@ def corrections(axes: Axes, groups: Sequence[Group], key: str, blocks: int) -> N
         if blocks in group.corrected:
             band = group.corrections(key, group.corrected[blocks])
             _draw(axes, number, group.label, band)
-            means.append(np.abs(band.mean))
+            means.append(band.mean)
     axes.set_ylabel(_LABELS[key])
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlim(left=0)
     if key == "alpha":
         # A band may leave the range of what it is the spread of; no step is below 0.
-        axes.set_ylim(0, 1.1 * max(np.nanmax(mean) for mean in means) or 1)
+        axes.set_ylim(0, 1.1 * max(map(np.nanmax, means), default=0) or 1)
         return
     axes.axhline(0, color="#888888", linewidth=0.6, zorder=0)
     if diverging := _diverging(means):
@@ -116,16 +117,23 @@ def corrections(axes: Axes, groups: Sequence[Group], key: str, blocks: int) -> N
 
 
 def legend(figure: Figure) -> None:
-    """Name the curves above all panels, where they hide nothing. A single one needs no name."""
+    """Name the curves above all panels, where they hide nothing; the figure grows by as much.
+
+    A single curve needs no name.
+    """
     found = {}
     for axes in figure.axes:
         found.update({label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)})
     if len(found) < 2:
         return
+    width, height = figure.get_size_inches()
     # In letters: what fits beside one another, with the lines and the gaps that stand before the labels.
-    room = figure.get_size_inches()[0] * 2.54 * 6.5
-    columns = max(1, min(len(found), int(room / (max(map(len, found)) + 9))))
-    figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=columns)
+    room = int(width * 16)
+    labels = [textwrap.fill(label.replace(" = ", "\u00a0=\u00a0"), room - 3) for label in found]
+    columns = max(1, min(len(found), room // (max(map(len, found)) + 9)))
+    rows = math.ceil(sum(label.count("\n") + 1 for label in labels) / columns)
+    figure.set_size_inches(width, height + 0.15 * rows)
+    figure.legend(found.values(), labels, loc="outside upper left", ncols=columns)
 
 
 def _draw(axes: Axes, number: int, label: str, band: Band) -> None:
@@ -141,8 +149,9 @@ def _diverging(curves: Sequence[NDArray[np.float64]]) -> tuple[int, int] | None:
 
     A linear axis then shows only what diverges, and a logarithmic one is better.
     """
-    highest = max(np.nanmax(curve) for curve in curves)
-    typical = min(np.nanmedian(curve) for curve in curves)
+    sizes = [np.abs(curve[np.isfinite(curve)]) for curve in curves]
+    highest = max((float(np.max(size)) for size in sizes if len(size)), default=0.0)
+    typical = min((float(np.median(size)) for size in sizes if len(size)), default=0.0)
     if not highest > 200 * typical > 0:
         return None
     return math.floor(math.log10(typical)), math.floor(math.log10(highest))
@@ -171,7 +180,7 @@ def pictures(
 
 
 def _over(groups: Sequence[Group], keys: Sequence[str], x: str) -> Figure:
-    figure = style.figure(1.5 + 4.5 * len(keys))
+    figure = style.figure(1.2 + 4.5 * len(keys))
     panels = figure.subplots(len(keys), 1, sharex=True, squeeze=False)[:, 0]
     for axes, key in zip(panels, keys, strict=True):
         curves(axes, groups, x, key)
@@ -188,7 +197,7 @@ def corrected(groups: Sequence[Group]) -> list[int]:
 
 def _by_level(groups: Sequence[Group], key: str) -> Figure:
     depths = corrected(groups)
-    figure = style.figure(1.5 + 2.4 * len(depths))
+    figure = style.figure(1.2 + 2.4 * len(depths))
     panels = figure.subplots(len(depths), 1, sharex=True, squeeze=False)[:, 0]
     for axes, blocks in zip(panels, depths, strict=True):
         corrections(axes, groups, key, blocks)
@@ -205,11 +214,11 @@ def plot(
     quantities: Sequence[str],
     xs: Sequence[str],
     formats: Sequence[str],
-) -> Iterator[list[Path]]:
-    """Write the pictures into a folder, one after the other.
+) -> list[list[Path]]:
+    """Write pictures into a folder.
 
     Returns:
-        The files of each, as soon as they are there.
+        The files of each.
 
     Raises:
         InputError: what is by level is asked for alone, and no run has corrections.
@@ -220,5 +229,6 @@ def plot(
         if not quantities:
             raise InputError("none of these runs has corrections: it takes sMG/OPT with two levels or more")
     with style.paper():
-        for name, figure in pictures(groups, quantities, xs):
-            yield style.save(figure, folder, name, formats)
+        return [
+            style.save(figure, folder, name, formats) for name, figure in pictures(groups, quantities, xs)
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Shows nothing, and is what the others are made from. All methods are called by the run."""
+    """Shows nothing but warnings, and is what the others are made from. All methods are called by the run."""
 
     def start(self, folder: Path, config: Config, networks: Hierarchy, limit: int | None, cycle: int) -> None:
         """The training begins.
@@ -35,7 +36,8 @@ class Progress:
         """An evaluation is done; the record is a line of ``metrics.jsonl``."""
 
     def say(self, sentence: str) -> None:
-        """Something should be known."""
+        """Something should be known, as that a checkpoint is damaged and an older one is used."""
+        warnings.warn(sentence, stacklevel=2)
 
     def done(self, why: str) -> None:
         """The run is finished."""
@@ -44,8 +46,8 @@ class Progress:
         """Nothing more will come, whatever the reason."""
 
 
-class Lines(Progress):
-    """One line an evaluation.
+class Quiet(Progress):
+    """Nothing but what should be known.
 
     Args:
         console: where to.
@@ -53,6 +55,14 @@ class Lines(Progress):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+
+    def say(self, sentence: str) -> None:
+        """Print it."""
+        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+class Lines(Quiet):
+    """One line an evaluation."""
 
     def start(self, folder: Path, config: Config, networks: Hierarchy, limit: int | None, cycle: int) -> None:
         """Say what is going to happen."""
@@ -72,10 +82,6 @@ class Lines(Progress):
             f"  accuracy {record['test_accuracy'][-1]:.2%}"
             f"  loss {_loss(record['test_loss'][-1])}{_effort(record)}  {record['seconds']:.1f} s"
         )
-
-    def say(self, sentence: str) -> None:
-        """Print it."""
-        self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     def done(self, why: str) -> None:
         """Say it."""
@@ -128,9 +134,9 @@ class Bar(Lines):
 
 
 def for_console(console: Console, quiet: bool) -> Progress:
-    """What suits a console."""
+    """What suits a console; quiet means that only what should be known is printed, to the errors."""
     if quiet:
-        return Progress()
+        return Quiet(type(console)(stderr=True))
     return Bar(console) if console.is_terminal else Lines(console)
 
 

@@ -136,18 +136,24 @@ class Run:
             RunError: there is none.
         """
         wrong: list[str] = []
-        for cycle in checkpoint.cycles(self.checkpoints):
+        listed = checkpoint.cycles(self.checkpoints)
+        for cycle in listed:
             try:
                 found = checkpoint.load(self.checkpoints, cycle)
                 self._refuse_other_configuration(found)
                 for name, mark in found.facts["records"].items() if records else ():
                     journal.check(self.folder / name, journal.Mark(*mark))
             except RunError as error:
-                wrong.append(str(error))
+                # A run that goes on deletes its older ones; that is nothing to complain of.
+                if cycle in checkpoint.cycles(self.checkpoints):
+                    wrong.append(str(error))
                 continue
             if complaints is not None:
                 complaints += wrong
             return found
+        if checkpoint.cycles(self.checkpoints) != listed:
+            # The run goes on, and has made newer ones while these were read.
+            return self.checkpoint(complaints, records=records)
         raise RunError("\n".join([*wrong, f"{self.folder} has no good checkpoint"]))
 
     def hierarchy(self, at: Checkpoint | None = None) -> Hierarchy:

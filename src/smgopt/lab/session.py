@@ -111,9 +111,12 @@ class Session:
 
     def _warm_up(self) -> None:
         """Load what is compiled, once a process and before the clock runs: it is no part of any cycle."""
+        # Forward and backward, and forward alone, which may be another piece of code.
         net = self.trainer.hierarchy[-1].eval()
         loss = F.cross_entropy(net(self.data.x[:1]), self.data.y[:1])
         torch.autograd.grad(loss, list(net.parameters()))
+        with torch.no_grad():
+            net(self.data.x[:1])
         net.train()
 
     def train(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
 from smgopt.lab.files import reported, write_atomically
@@ -58,7 +59,11 @@ _UNDATED: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"D
 @contextmanager
 def paper() -> Iterator[None]:
     """Within this block, and only there, what is drawn looks as it should; ``save`` belongs inside, too."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS}):
+    # Whatever the user has set for other pictures stays out of these; only the window system is not ours.
+    default = {key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"}
+    settings: Any = {**default, **_SETTINGS}
+    # Axes are computed from the numbers, those of a run that diverged included.
+    with matplotlib.rc_context(settings), np.errstate(over="ignore", invalid="ignore"):
         yield
 
 

@@ -42,7 +42,8 @@ def run(
         out: the run's folder; without it a new one in ``runs``.
         resume: if there is a run of this configuration in the folder, go on with it, or do nothing if it is
             finished. Its limits are then those of ``config``.
-        progress: what shows it to a person; without it, nothing.
+        progress: what shows it to a person; without it nothing is shown, and only what should be known is
+            warned of.
 
     Returns:
         The run, finished.
@@ -79,7 +80,7 @@ def run(
                 config = _continued(config, found, resume)
                 at = _last_good(found, progress)
                 if at is not None and (why := found.ended(at, config)):
-                    progress.say(f"{folder} is finished: {why}")
+                    progress.done(f"{why}, some time ago")
                     return found
             data = data or build.data(config)
             with _threads(config.run.threads), Session(folder, config, data, progress) as session:

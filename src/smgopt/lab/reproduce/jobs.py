@@ -104,7 +104,7 @@ def run_all(folder: Path, todo: Sequence[Job], jobs: int, told: Callable[[Job], 
                 worker, job = busy.pop(ready)
                 try:
                     problem = ready.recv()
-                except EOFError:
+                except (EOFError, OSError):  # the one where it ends in order, the other where it is killed
                     worker.join()
                     name = folder_name(job.setup, job.seed)
                     problem = RunError(f"the process of {name} ended with code {worker.exitcode}")
