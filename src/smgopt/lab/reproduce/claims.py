@@ -77,7 +77,13 @@ def graded(parts: Iterable[bool]) -> str:
 
 
 def accuracy(series: Series, cycle: int) -> float:
-    """The mean over the seeds in per cent; NaN if there is no evaluation then."""
+    """The mean over the seeds in per cent; NaN if none has come so far.
+
+    Raises:
+        LookupError: the runs are not as long.
+    """
+    if cycle > series.setup.cycles:
+        raise LookupError(f"there are not {cycle} cycles")
     return float(100 * mean(series.at(cycle, series.accuracy)))
 
 
@@ -88,7 +94,8 @@ def percent(values: Mapping[int, float], form: str = ".1f") -> str:
 
 def first(series: Series, target: float, cost: Array) -> float:
     """What the mean curve has cost when it first reaches an accuracy; infinite if it never does."""
-    reached = np.flatnonzero(mean(series.accuracy) >= target)
+    # Not before the first cycle: what an untrained network guesses right is no merit of the training.
+    reached = np.flatnonzero((mean(series.accuracy) >= target) & (series.cycles > 0))
     return float(mean(cost)[reached[0]]) if len(reached) else np.inf
 
 
@@ -300,7 +307,8 @@ def judge(known: Mapping[Setup, Series], scale: Scale) -> tuple[Verdict, ...]:
     for claim, judged in CLAIMS:
         try:
             verdict, number = judged(records)
-        except KeyError:
-            verdict, number = NOT_JUDGED, "its runs were not asked for"
+        except LookupError as error:
+            missing = isinstance(error, KeyError)
+            verdict, number = NOT_JUDGED, "its runs were not asked for" if missing else str(error)
         found.append(Verdict(claim, verdict, number))
     return tuple(found)
