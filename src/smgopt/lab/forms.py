@@ -18,7 +18,7 @@ from torch.export import Dim
 
 import smgopt
 from smgopt.lab import build
-from smgopt.lab.config import ResNetConfig
+from smgopt.lab.config import Config
 from smgopt.lab.looped import looped
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def rebuilt(content: bytes) -> nn.Module:
     origin = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
     if origin["format"] != FORMAT:
         raise ValueError(f"it has format {origin['format']}, this smgopt {smgopt.__version__} reads {FORMAT}")
-    section = ResNetConfig.model_validate(origin["network"])
+    section = Config.model_validate({"network": origin["network"], "hierarchy": {"levels": 1}}).network
     # Without memory until the weights come, and without drawing any.
     with torch.device("meta"):
         network = build.NETWORKS[section.kind](section, origin["shape"], origin["classes"])

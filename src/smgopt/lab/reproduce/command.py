@@ -11,6 +11,7 @@ from rich.console import Console
 
 from smgopt.lab.errors import InputError
 from smgopt.lab.reproduce import cost
+from smgopt.lab.reproduce.claims import NOT_JUDGED
 from smgopt.lab.reproduce.items import named
 from smgopt.lab.reproduce.setups import QUICK, Scale, folder_name
 from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
@@ -202,14 +203,11 @@ def _tell(console: Console, found: Reproduction) -> None:
             console.print()
             _table(console, f"{item.name}: {table.title}", table)
     console.print()
-    verdicts = [verdict.as_dict() for verdict in found.verdicts]
-    show(
-        console,
-        "The paper's claims",
-        (Column("claim", "claim"), Column("", "verdict"), Column("by the numbers", "number")),
-        verdicts,
-    )
-    console.print()
+    verdicts = [v.as_dict() for v in found.verdicts if v.verdict != NOT_JUDGED or found.all_items]
+    if verdicts:
+        columns = Column("claim", "claim"), Column("", "verdict"), Column("by the numbers", "number")
+        show(console, "The paper's claims", columns, verdicts)
+        console.print()
     for one in found.outliers:
         where = ", ".join(f"level {l} {value:.1f}" for l, value in one.levels.items())
         console.print(

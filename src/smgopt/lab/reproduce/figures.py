@@ -108,14 +108,17 @@ def _curves(
 
 
 def _window(curves: Sequence[Array]) -> tuple[float, float]:
-    """The range of the curves without their first steep rise, which would flatten all the rest."""
+    """The range of the curves without their first steep rise, which would flatten all the rest.
+
+    What lies half of everything below the best, as runs do that have failed, is left out: tables have it.
+    """
     values = np.concatenate([curve[1:] for curve in curves])
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
     margin = 0.06 * max(high - low, 0.01)
-    return low - margin, high + margin
+    return max(low - margin, high - 0.5), high + margin
 
 
 def _by_level(lines: Sequence[Line], known: Known) -> Figure:

@@ -1,7 +1,7 @@
 """Many runs in several processes.
 
-Every run takes one thread, however many runs there are at a time, so that its numbers do not depend on that. A
-process serves many of them, because loading torch takes longer than the shortest run.
+Every run takes one thread, however many runs there are at a time, so that its numbers do not depend on that.
+A process serves many of them, because loading torch takes longer than the shortest run.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def run_all(folder: Path, todo: Sequence[Job], jobs: int, told: Callable[[Job], 
     waiting = sorted(todo, key=lambda job: job.setup.work * job.setup.batch)
     context = multiprocessing.get_context("spawn")
     busy: dict[Connection, tuple[BaseProcess, Job]] = {}
+    worker: BaseProcess
     workers: list[BaseProcess] = []
     with _stopping(workers):
         for _ in range(min(jobs, len(waiting))):
@@ -103,7 +104,7 @@ def run_all(folder: Path, todo: Sequence[Job], jobs: int, told: Callable[[Job], 
                 worker, job = busy.pop(ready)
                 try:
                     problem = ready.recv()
-                except EOFError:
+                except (EOFError, OSError):  # the one where it ends in order, the other where it is killed
                     worker.join()
                     name = folder_name(job.setup, job.seed)
                     problem = RunError(f"the process of {name} ended with code {worker.exitcode}")

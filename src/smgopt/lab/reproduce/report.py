@@ -128,7 +128,8 @@ def _claims(found: Reproduction) -> str:
     summary = ", ".join(f"{n} {kind}" for n, kind in counts if n)
     lines = ["## The paper's claims", "", f"Decided by the program from the records: {summary}.", ""]
     lines.append("| claim | | by the numbers |\n| --- | --- | --- |")
-    lines += [f"| {v.claim} | *{v.verdict}* | {v.number} |" for v in found.verdicts]
+    judged = [v for v in found.verdicts if v.verdict != claims.NOT_JUDGED or found.all_items]
+    lines += [f"| {v.claim} | *{v.verdict}* | {v.number} |" for v in judged]
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from smgopt.lab.files import reported, write_atomically
 from smgopt.lab.reproduce import claims, figures, jobs, outliers, report, series, tables
+from smgopt.lab.reproduce.items import ITEMS
 from smgopt.lab.reproduce.jobs import Job
 from smgopt.lab.runs import Run
 
@@ -49,6 +50,11 @@ class Reproduction:
     outliers: tuple[Outlier, ...]
     machine: dict[str, Any]
     jobs: int
+
+    @property
+    def all_items(self) -> bool:
+        """Whether nothing was left out."""
+        return len(self.items) == len(ITEMS)
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values: ``results.json``."""

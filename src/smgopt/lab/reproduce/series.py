@@ -82,7 +82,7 @@ class Series:
             "forwards": _plain(self.forwards, 0),
             "seconds": _plain(self.seconds, 3),
             "train_loss": _plain(self.train_loss, 5),
-            "change": _plain(np.nanmean(self.change, axis=0) if self.change.size else self.change, 6),
+            "change": _plain(mean(self.change), 6),
             "silent_outputs": {str(seed): found for seed, found in self.silent.items()},
             "unnamed_classes": {str(seed): found for seed, found in self.unnamed.items()},
         }
