@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from . import reference, sweeps
@@ -19,6 +18,7 @@ from .threads import share
 from .vectors import LINE
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     Array = np.ndarray[Any, Any]
