@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smgopt.lab.reproduce import claims, paper, peers
+from smgopt.lab.reproduce.setups import Scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +29,9 @@ seeds ± the standard deviation (of a sample). “Difference” is ours less the
 SETTINGS = """## Settings
 
 As in the paper, unless an item says otherwise: width 10, step of gradient descent 0.1, mini-batches of
-{batch:,}, β = 0, {cycles} cycles, {seeds} (1 … {n}), line search from ᾱ = 1 with ρ = ½ and at most 10
-trials. MNIST is scaled to [0, 1], less 0.1307 and divided by 0.3081. Every run takes one thread, so that
-its numbers do not depend on how many runs go on at a time; every setting is in the run's own `config.toml`.
+{batch:,}, β = 0, {cycles} cycles, {seeds}, line search from ᾱ = 1 with ρ = ½ and at most 10 trials. MNIST is scaled to [0, 1],
+less 0.1307 and divided by 0.3081. Every run takes one thread, so that its numbers do not depend on how many runs go
+on at a time; every setting is in the run's own `config.toml`.
 
 Where the paper leaves a setting open, this was chosen:
 """
@@ -43,18 +44,15 @@ PRUNING = """The networks of the levels are taken as they are after the last cyc
 each level below has half the blocks of the one above.
 """
 
-PEERS = """The paper compares with SGD at the same step of 0.1. Here each optimizer has the step that suits
-it best. For each one a grid of steps was tried, for one seed, on the training data without a tenth; the
-step of the best accuracy on that tenth was kept. The test data took no part in that. sMG/OPT was tuned in
-the same way (its step is that of all levels; its smoothing is that of Table 1), and is shown with the
-paper's step of 0.1, too.
+PEERS = """The paper compares with SGD at the same step of 0.1. Here each optimizer has the step that suits it
+best: of a grid of steps, tried for one seed on the training data without a tenth, the one with the best accuracy
+on that tenth. The test data took no part in that; the grids and what they gave are in the last table. sMG/OPT was
+tuned in the same way (one step for all levels, smoothing of Table 1), and is shown with the paper's step, too.
 
 *Equal samples* means as many mini-batches as sMG/OPT sees in {cycles} cycles. *Equal work* means as many
-gradients, a gradient of a coarse network counted by its blocks: {steps:,} mini-batches, of which each
-optimizer sees new ones while sMG/OPT does more with each of {cycles}. The line search's forward passes are
-not counted in it; they add {forwards:.0%} to the work of sMG/OPT if a forward pass is a third of a
-gradient. “Gradients” are those of the finest network. With momentum and with Adam the step is another
-quantity than with SGD; the grids are {grids}.
+gradients, a gradient of a coarse network counted by its blocks: {steps:,} mini-batches, where sMG/OPT works
+longer on {cycles}. The line search's forward passes are not counted in that; they add {forwards:.0%} to the work
+of sMG/OPT, if a forward pass is a third of a gradient. “Gradients” are those of the finest network.
 """
 
 OUTLIERS = """A seed is listed if on some level it lies more than 3 points below the median of the seeds
@@ -65,15 +63,15 @@ spreads above.
 AGAIN = """## To repeat it
 
 ```
-smgopt reproduce            # everything: {runs} runs, {minutes:.0f} minutes of training on one core
-smgopt reproduce --list     # the items, and what each costs
-smgopt reproduce --quick    # one seed, at most 256 blocks, 100 cycles
+{command}
 ```
 
-The numbers of this page come from the records in [`results.json`]({results}). A run with the same seed
-gives the same numbers, bit for bit, on the same machine with the same versions; seconds do not repeat. The
-seconds here are those of training without evaluations, with {jobs} at a time on one thread each: they are
-comparable with one another, not with those of another machine or another number of runs at a time.
+These are {runs} runs, {minutes:.0f} minutes of training on one core. `smgopt reproduce --list` says what each
+item costs on your machine, and `smgopt reproduce --quick` makes a small version in a few minutes. The numbers of
+this page come from the records in [`results.json`]({results}). A run with the same seed gives the same numbers,
+bit for bit, on the same machine with the same versions; seconds do not repeat. The seconds here are those of
+training without evaluations, with {jobs} at a time on one thread each: they are comparable with one another, not
+with those of another machine or another number of runs at a time.
 
 {machine}
 """
@@ -124,8 +122,8 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 def _claims(found: Reproduction) -> str:
     order = (claims.HOLDS, claims.IN_PART, claims.NOT_HERE, claims.NOT_JUDGED)
-    counts = [(sum(v.verdict == kind for v in found.verdicts), kind) for kind in order]
-    summary = ", ".join(f"{n} {kind}" for n, kind in counts if n)
+    counts = {kind: sum(v.verdict == kind for v in found.verdicts) for kind in order}
+    summary = ", ".join(f"*{kind}* {n}" for kind, n in counts.items() if n)
     lines = ["## The paper's claims", "", f"Decided by the program from the records: {summary}.", ""]
     lines.append("| claim | | by the numbers |\n| --- | --- | --- |")
     judged = [v for v in found.verdicts if v.verdict != claims.NOT_JUDGED or found.all_items]
@@ -136,7 +134,7 @@ def _claims(found: Reproduction) -> str:
 def _settings(found: Reproduction) -> str:
     n = found.scale.seeds
     text = SETTINGS.format(
-        batch=found.scale.batch, cycles=found.scale.cycles, seeds="1 seed" if n == 1 else f"{n} seeds", n=n
+        batch=found.scale.batch, cycles=found.scale.cycles, seeds="seed 1" if n == 1 else f"seeds 1 … {n}"
     )
     rows = [["what", "here", "because of"], *([c.what, c.taken, c.why] for c in paper.CHOICES)]
     return text + "\n" + table(rows).replace("---:", "---")
@@ -168,8 +166,7 @@ def _peers(found: Reproduction) -> str:
     model = found.known[peers.reference(found.scale, closing_relu=True)]
     work, forwards = np.nanmean(model.work[:, -1]), np.nanmean(model.forwards[:, -1])
     steps = peers.candidate(found.scale, peers.PEERS[1], 0.1, closing_relu=True).cycles
-    grids = "; ".join(f"{peer.name}: {', '.join(f'{s:g}' for s in peer.steps)}" for peer in peers.PEERS)
-    return PEERS.format(cycles=found.scale.cycles, steps=steps, forwards=forwards / 3 / work, grids=grids)
+    return PEERS.format(cycles=found.scale.cycles, steps=steps, forwards=forwards / 3 / work)
 
 
 def _outliers(found: Reproduction) -> str:
@@ -193,5 +190,11 @@ def _again(found: Reproduction, results: str) -> str:
         f"Made on {m['processor']}, {m['cores']} cores, {m['platform']}; Python {m['python']}, "
         f"torch {m['torch']}, NumPy {m['numpy']}, Numba {m['numba']}, smgopt {m['smgopt']}."
     )
+    names = [] if found.all_items else [item.name for item in found.items]
+    quick = [] if found.scale.full else ["--quick"]
+    seeds = [] if found.scale.seeds == Scale().seeds else [f"--seeds {found.scale.seeds}"]
+    command = " ".join(["smgopt reproduce", *names, *quick, *seeds])
     at_a_time = "1 run" if found.jobs == 1 else f"{found.jobs} runs"
-    return AGAIN.format(runs=runs, minutes=seconds / 60, results=results, jobs=at_a_time, machine=machine)
+    return AGAIN.format(
+        command=command, runs=runs, minutes=seconds / 60, results=results, jobs=at_a_time, machine=machine
+    )

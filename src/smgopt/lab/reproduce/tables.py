@@ -137,7 +137,7 @@ def of(item: Item, lines: Sequence[Line], known: Known, scale: Scale) -> tuple[T
     if item.name == "pruning":
         return (by_level(item, shown, known),)
     if item.name == "peers":
-        return tuple(contest(c, known, scale) for c in peers.CONTESTS)
+        return (*(contest(c, known, scale) for c in peers.CONTESTS), tuned(known, scale))
     return (by_cycles(item, shown, known, scale),)
 
 
@@ -194,9 +194,9 @@ def contest(what: peers.Contest, known: Known, scale: Scale) -> Table:
     """The tuned optimizers for equal samples or equal work."""
     model = known[peers.reference(scale, what.closing_relu)]
     untuned = Row(
-        "sMG/OPT, 8 levels",
+        "sMG/OPT as in the paper",
         (cell(model.at(scale.cycles, model.accuracy)),),
-        (f"{model.setup.lr:g} (not tuned)", *_spent(model, scale.cycles)),
+        (f"{model.setup.lr:g}", *_spent(model, scale.cycles)),
     )
     rows = [untuned]
     for peer in peers.PEERS:
@@ -205,7 +205,7 @@ def contest(what: peers.Contest, known: Known, scale: Scale) -> Table:
             continue
         series = known[setup]
         at = scale.cycles if what.equal == "samples" else setup.cycles
-        edge = " (the end of the grid)" if best[0] in (peer.steps[0], peer.steps[-1]) else ""
+        edge = " (end of the grid)" if best[0] in (peer.steps[0], peer.steps[-1]) else ""
         rows.append(
             Row(
                 peer.name,
@@ -221,6 +221,23 @@ def contest(what: peers.Contest, known: Known, scale: Scale) -> Table:
         ("step", "mini-batches", "gradients", "seconds"),
         tuple(rows),
     )
+
+
+def tuned(known: Known, scale: Scale) -> Table:
+    """What each step that was tried gave on the part of the training data that was held out."""
+    rows = []
+    for what in peers.CONTESTS:
+        relu = "with" if what.closing_relu else "without"
+        for peer in peers.PEERS:
+            best = peers.chosen(scale, known, peer, what)
+            if best is not None:
+                scores = ", ".join(
+                    f"{step:g}: {f'{100 * score:.1f}' if score else 'diverged'}"
+                    for step, score in best[1].items()
+                )
+                rows.append(Row(peer.name, (), (f"equal {what.equal}, {relu} the relu", scores)))
+    title = "Accuracy on the held-out tenth of the training data, by step"
+    return Table(title, "optimizer", (), ("contest", "step: accuracy"), tuple(rows))
 
 
 def _spent(series: Series, at: int) -> tuple[str, str, str]:
