@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from smgopt import cli
 from smgopt.lab.errors import InputError, Interrupted, RunError
-from smgopt.lab.reproduce import command, jobs, reproduction, series, tables
+from smgopt.lab.reproduce import command, cost, jobs, reproduction, series, tables
 from smgopt.lab.reproduce.items import ITEMS, named
 from smgopt.lab.reproduce.jobs import Job
 from smgopt.lab.reproduce.reproduction import Reproduction
 from smgopt.lab.reproduce.setups import Scale, Setup, folder_name
 
-FEW = ("cycles", "pruning", "linesearch")
+FEW = ("cycles", "linesearch")
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +111,17 @@ def test_an_interrupted_reproduction_goes_on(scale: Scale, alone: Reproduction, 
     assert numbers(found) == numbers(alone)
 
 
-def test_runs_are_shared(scale: Scale, alone: Reproduction) -> None:
+def test_runs_are_shared() -> None:
     """SGD is one run for both tables, and levels-2048 with 8 levels is a column of the pruning table."""
-    assert scale.setup(levels=1, table=1) in alone.known
-    assert alone.lines["pruning"][-1].setup == scale.setup(levels=8, table=1)
-    lines = [line for found in alone.lines.values() for line in found]
-    assert len({line.setup for line in lines}) == len(alone.known)
+    rate, scale = cost.Rate(1e-5), Scale()
+
+    def runs(*names: str) -> int:
+        return cost.of(cost.runs(named(names), scale), rate).runs
+
+    assert runs("levels-2048") == runs("cycles") == runs("pruning") == 20
+    assert runs("levels-2048", "cycles") == 35
+    assert runs("levels-2048", "pruning") == 35
+    assert runs("levels-2048", "cycles", "smoothing") == 35
 
 
 def test_a_diverged_run_is_a_result(scale: Scale, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smgopt.lab.reproduce import claims, paper, peers
-from smgopt.lab.reproduce.setups import Scale
+from smgopt.lab.reproduce.setups import QUICK, Scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +29,9 @@ seeds ± the standard deviation (of a sample). “Difference” is ours less the
 SETTINGS = """## Settings
 
 As in the paper, unless an item says otherwise: width 10, step of gradient descent 0.1, mini-batches of
-{batch:,}, β = 0, {cycles} cycles, {seeds}, line search from ᾱ = 1 with ρ = ½ and at most 10 trials. MNIST is scaled to [0, 1],
-less 0.1307 and divided by 0.3081. Every run takes one thread, so that its numbers do not depend on how many runs go
-on at a time; every setting is in the run's own `config.toml`.
+{batch:,}, β = 0, {cycles} cycles, {seeds}, line search from ᾱ = 1 with ρ = ½ and at most 10 trials. MNIST
+is scaled to [0, 1], less 0.1307 and divided by 0.3081. Every run takes one thread, so that its numbers do
+not depend on how many runs go on at a time; every setting is in the run's own `config.toml`.
 
 Where the paper leaves a setting open, this was chosen:
 """
@@ -44,15 +44,16 @@ PRUNING = """The networks of the levels are taken as they are after the last cyc
 each level below has half the blocks of the one above.
 """
 
-PEERS = """The paper compares with SGD at the same step of 0.1. Here each optimizer has the step that suits it
-best: of a grid of steps, tried for one seed on the training data without a tenth, the one with the best accuracy
-on that tenth. The test data took no part in that; the grids and what they gave are in the last table. sMG/OPT was
-tuned in the same way (one step for all levels, smoothing of Table 1), and is shown with the paper's step, too.
+PEERS = """The paper compares with SGD at the same step of 0.1. Here each optimizer has the step that suits
+it best: of a grid of steps, tried for one seed on the training data without a tenth, the one with the best
+accuracy on that tenth. The test data took no part in that; the grids and what they gave are in the last
+table. sMG/OPT was tuned in the same way (one step for all levels, smoothing of Table 1), and is shown with
+the paper's step, too.
 
 *Equal samples* means as many mini-batches as sMG/OPT sees in {cycles} cycles. *Equal work* means as many
 gradients, a gradient of a coarse network counted by its blocks: {steps:,} mini-batches, where sMG/OPT works
-longer on {cycles}. The line search's forward passes are not counted in that; they add {forwards:.0%} to the work
-of sMG/OPT, if a forward pass is a third of a gradient. “Gradients” are those of the finest network.
+longer on {cycles}. The line search's forward passes are not counted in that; they add {forwards:.0%} to the
+work of sMG/OPT, if a forward pass is a third of a gradient. “Gradients” are those of the finest network.
 """
 
 OUTLIERS = """A seed is listed if on some level it lies more than 3 points below the median of the seeds
@@ -66,12 +67,12 @@ AGAIN = """## To repeat it
 {command}
 ```
 
-These are {runs} runs, {minutes:.0f} minutes of training on one core. `smgopt reproduce --list` says what each
-item costs on your machine, and `smgopt reproduce --quick` makes a small version in a few minutes. The numbers of
-this page come from the records in [`results.json`]({results}). A run with the same seed gives the same numbers,
-bit for bit, on the same machine with the same versions; seconds do not repeat. The seconds here are those of
-training without evaluations, with {jobs} at a time on one thread each: they are comparable with one another, not
-with those of another machine or another number of runs at a time.
+These are {runs} runs, {minutes:.0f} minutes of training on one core. `smgopt reproduce --list` says what
+each item costs on your machine, and `smgopt reproduce --quick` makes a small version in a few minutes. The
+numbers of this page come from the records in [`results.json`]({results}). A run with the same seed gives
+the same numbers, bit for bit, on the same machine with the same versions; seconds do not repeat. The
+seconds here are those of training without evaluations, with {jobs} at a time on one thread each: they are
+comparable with one another, not with those of another machine or another number of runs at a time.
 
 {machine}
 """
@@ -192,7 +193,8 @@ def _again(found: Reproduction, results: str) -> str:
     )
     names = [] if found.all_items else [item.name for item in found.items]
     quick = [] if found.scale.full else ["--quick"]
-    seeds = [] if found.scale.seeds == Scale().seeds else [f"--seeds {found.scale.seeds}"]
+    usual = Scale() if found.scale.full else QUICK
+    seeds = [] if found.scale.seeds == usual.seeds else [f"--seeds {found.scale.seeds}"]
     command = " ".join(["smgopt reproduce", *names, *quick, *seeds])
     at_a_time = "1 run" if found.jobs == 1 else f"{found.jobs} runs"
     return AGAIN.format(
