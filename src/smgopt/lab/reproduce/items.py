@@ -152,8 +152,8 @@ def _choices(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  
 ACCURACY = "Test accuracy over cycles, mean of the seeds; the band is ± one standard deviation."
 BOTH = "Training loss (top) and test accuracy (bottom) over cycles."
 SEARCH = (
-    "Δℓ = ℓ(θ + αc) − ℓ(θ), what a correction adds to the loss of its level; below 0 it has helped. Accuracies "
-    "more than 50 points below the best are cut off."
+    "Δℓ = ℓ(θ + αc) − ℓ(θ), what a correction adds to the loss of its level; below 0 it has helped. "
+    "Accuracies more than 50 points below the best are cut off."
 )
 
 ITEMS = {
