@@ -273,3 +273,100 @@ def test_a_hierarchy_can_be_copied() -> None:
         assert torch.equal(ours(x), theirs(x))
     twin.restrict()
     assert bits(twin[0]) == bits(hier[0])
+
+
+# -- Corners ----------------------------------------------------------------------------------------
+
+
+def test_a_hierarchy_of_a_coarse_level_goes_on_counting() -> None:
+    _, plain = twins(8)
+    through = smgopt.Hierarchy(smgopt.Hierarchy(plain, levels=2)[0], levels=2)
+    x = torch.randn(5, 6, dtype=torch.float64)
+    assert torch.equal(through[0](x), smgopt.Hierarchy(plain, levels=3)[0](x))
+    assert [stack.step(n) for n, (stack,) in zip(through, through.stacks, strict=True)] == ["×4", "×2"]
+
+
+def test_blocks_that_overwrite_their_input_are_refused() -> None:
+    class InPlace(Block):
+        def forward(self, y: Tensor) -> Tensor:
+            y += self.dt * torch.relu(self.map(y))
+            return y
+
+    hier = smgopt.Hierarchy(nn.Sequential(*(InPlace(4, 0.1) for _ in range(4))), levels=2)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    hier[-1](x.clone())
+    with torch.no_grad(), pytest.raises(ValueError, match="InPlace overwrites its input"):
+        hier[0](x)
+
+
+def test_skipped_blocks_are_residual_blocks() -> None:
+    class Skipped(Block):
+        def forward(self, y: Tensor) -> Tensor:
+            return y
+
+    hier = smgopt.Hierarchy(nn.Sequential(*(Skipped(4, 0.1) for _ in range(4))), levels=2)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    assert torch.equal(hier[0](x), x)
+
+
+@pytest.mark.parametrize("stacks", [["one", "one"], ["", "one"], ["one", ""]])
+def test_stacks_named_twice(stacks: list[str]) -> None:
+    with pytest.raises(ValueError, match="one lies in the other"):
+        smgopt.Hierarchy(Stages(), levels=2, stacks=stacks)
+
+
+@pytest.mark.parametrize("names", [["0", "1", "2", "3", "head"], ["1", "2", "3", "4"], ["a", "b", "c", "d"]])
+def test_names_of_blocks(names: list[str]) -> None:
+    blocks: list[tuple[str, nn.Module]] = [(name, Block(4, 0.25)) for name in names[:4]]
+    if len(names) > 4:
+        blocks.append((names[4], nn.Linear(4, 3, dtype=torch.float64)))
+    net = nn.Sequential(OrderedDict(blocks))
+    hier = smgopt.Hierarchy(net, levels=3)
+    assert [name for name, _ in hier[0].named_children()] == [names[0], *names[4:]]
+    x = torch.randn(5, 4, dtype=torch.float64)
+    smgopt.SMGOpt(hier, 0.1).step(lambda n: n(x).square().mean())
+
+
+def test_freezing_after_the_hierarchy_is_made() -> None:
+    net = Stages()
+    hier = smgopt.Hierarchy(net, levels=3)
+    net.open.requires_grad_(False)
+    before = bits(net.open)
+    x, y = torch.randn(20, 6, dtype=torch.float64), torch.arange(20) % 2
+    opt = smgopt.SMGOpt(hier, 0.2)
+    opt.step(lambda n: F.cross_entropy(n(x), y))
+    assert bits(net.open) == before
+    net.two.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="since the optimizer was made"):
+        opt.step(lambda n: F.cross_entropy(n(x), y))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_padded_batch_in_evaluation() -> None:
+    """Torch's encoder then computes with nested tensors."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    hier = smgopt.Hierarchy(nn.TransformerEncoder(layer, 4), levels=2)
+    x, mask = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    mask[1, 3:] = True
+    hier[0].eval()
+    with_grad = hier[0](x, src_key_padding_mask=mask)
+    with torch.no_grad():
+        torch.testing.assert_close(hier[0](x, src_key_padding_mask=mask)[0], with_grad[0])
+
+
+def test_buffers_that_cannot_be_written() -> None:
+    class Masked(Block):
+        def __init__(self) -> None:
+            super().__init__(4, 0.1)
+            self.register_buffer("mask", torch.ones(1, 4, dtype=torch.float64).expand(3, 4))
+
+    hier = smgopt.Hierarchy(nn.Sequential(*(Masked() for _ in range(4))), levels=2)
+    hier.restrict()
+    x = torch.randn(5, 4, dtype=torch.float64)
+    smgopt.SMGOpt(hier, 0.1).step(lambda n: n(x).square().mean())
+
+
+def test_recalibration_needs_batches_that_can_be_had_again() -> None:
+    hier = smgopt.Hierarchy(nn.Sequential(*(nn.Sequential(nn.BatchNorm1d(3)) for _ in range(4))), levels=2)
+    with pytest.raises(ValueError, match="iterated only once"):
+        hier.recalibrate(x for x in [torch.ones(5, 3)])

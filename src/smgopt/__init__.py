@@ -46,9 +46,13 @@ _HOMES = {
     "TABLE_2": "smoothing",
     "Work": "work",
 }
+# The method's modules are there without an import of their own, too.
+_MODULES = {*_HOMES.values(), "kernels", "objective", "repeat", "search", "stacks", "transfer"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"smgopt.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'smgopt' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"smgopt.{_HOMES[name]}"), name)
@@ -56,4 +60,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

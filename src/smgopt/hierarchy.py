@@ -104,7 +104,7 @@ class Hierarchy(Sequence[nn.Module]):
             for own, given in zip(
                 coarse_module.buffers(recurse=False), fine_module.buffers(recurse=False), strict=True
             ):
-                own.copy_(given)
+                own.data = given.clone()
 
     def follow_modes(self) -> None:
         """Put every module of the coarse levels into the mode, training or evaluation, of its original."""
@@ -122,6 +122,9 @@ class Hierarchy(Sequence[nn.Module]):
                 once a level.
             levels: which levels; without it, all.
 
+        Raises:
+            ValueError: an iterator, for more than one level.
+
         Example:
             >>> block = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))
             >>> hier = Hierarchy(nn.Sequential(*(copy.deepcopy(block) for _ in range(4))), levels=2)
@@ -129,8 +132,13 @@ class Hierarchy(Sequence[nn.Module]):
             >>> hier[0][0][0].running_mean
             tensor([2., 2., 2.])
         """
-        for level in range(len(self)) if levels is None else levels:
-            update_bn(batches, self[level])
+        chosen = [self[level] for level in (range(len(self)) if levels is None else levels)]
+        if len(chosen) > 1 and iter(batches) is batches:
+            raise ValueError(
+                "batches can be iterated only once, for several levels: give a list or a DataLoader"
+            )
+        for network in chosen:
+            update_bn(batches, network)
 
     def compile(self, **options: Any) -> "Hierarchy":
         """Let ``torch.compile`` compile every level when it is next called; ``options`` are its own."""

@@ -85,7 +85,16 @@ class ResidualStack(nn.Module):
         nn.init.uniform_(self.b, -bound, bound)
 
     def coarsen(self) -> "ResidualStack":
-        """A stack of half the depth and twice the Δt; its weights are this one's, of every second block."""
+        """A stack of half the depth and twice the Δt; its weights are this one's, of every second block.
+
+        Raises:
+            ValueError: an odd depth.
+            TypeError: a subclass that does not say how it is coarsened.
+        """
+        if self.depth % 2:
+            raise ValueError(f"a stack of {self.depth} blocks cannot be halved")
+        if type(self) is not ResidualStack:
+            raise TypeError(f"{type(self).__name__} must say itself how it is coarsened: override coarsen()")
         # Made without drawing weights, so that a hierarchy does not disturb the random numbers around it.
         coarse: ResidualStack = skip_init(  # type: ignore[no-untyped-call]
             ResidualStack,
@@ -162,8 +171,10 @@ class ResNet(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if inputs < 1 or outputs < 1:
-            raise ValueError(f"inputs and outputs must be at least 1, not {inputs} and {outputs}")
+        if min(inputs, outputs, width) < 1:
+            raise ValueError(
+                f"inputs, outputs and width must be at least 1, not {inputs}, {outputs} and {width}"
+            )
         self.opening = nn.Linear(inputs, width, device=device, dtype=dtype)
         self.stack = ResidualStack(
             width, depth, T, activation, checkpoint=checkpoint, backend=backend, device=device, dtype=dtype

@@ -179,5 +179,6 @@ class Objective:
     def _independent(self) -> str:
         return (
             f"the loss does not depend on the network of level {self.level}: the objective must use "
-            "the network that it is given, as in `lambda network: loss(network(x), y)`"
+            "the network that it is given, as in `lambda network: loss(network(x), y)`, and run under "
+            "neither no_grad nor inference_mode"
         )

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from smgopt.cycle import Correction, Coupling, Level, VCycle
 from smgopt.hierarchy import Hierarchy
 from smgopt.objective import Loss, Objective
+from smgopt.repeat import written_buffers
 from smgopt.search import Backtracking, FixedStep
 from smgopt.smoothing import checked, pattern
 from smgopt.transfer import Boundary, Column, GradientRestriction, Outer, Transfer
@@ -47,7 +48,8 @@ class SMGOpt(Optimizer):
 
     Attributes:
         work: ``Work``, the evaluations so far.
-        last_cycle: one ``Correction`` a level, coarsest first; None on the coarsest, which gets none.
+        last_cycle: one ``Correction`` a level, coarsest first; None on the coarsest, which gets none. Empty
+            before the first step.
 
     Raises:
         ValueError: an argument outside its range, or a network with nothing to train.
@@ -87,7 +89,7 @@ class SMGOpt(Optimizer):
                 "make one with smgopt.Hierarchy(net, levels=…)"
             )
         levels = len(hierarchy)
-        rates = [lr] * levels if isinstance(lr, int | float) else list(lr)
+        rates = list(lr) if isinstance(lr, Sequence) else [float(lr)] * levels
         if len(rates) != levels:
             raise ValueError(f"lr has {len(rates)} entries for {levels} levels")
         if not all(0 < rate < math.inf for rate in rates):
@@ -96,6 +98,12 @@ class SMGOpt(Optimizer):
             raise ValueError(f"weight_decay must be at least 0, not {weight_decay}")
         steps = checked(pattern(levels) if smoothing is None else smoothing, levels)
 
+        finest = hierarchy.columns(levels - 1)
+        for l in range(levels - 1):
+            # What has been frozen since the hierarchy was made is frozen on every level.
+            for (_, coarse), (_, fine) in zip(hierarchy.columns(l), finest, strict=True):
+                for p in coarse:
+                    p.requires_grad_(fine[0].requires_grad)
         trained = [_trained(hierarchy.columns(l)) for l in range(levels)]
         if not trained[-1]:
             raise ValueError("no parameter of the network requires a gradient: there is nothing to train")
@@ -141,7 +149,9 @@ class SMGOpt(Optimizer):
     def step(self, objective: Loss | None = None) -> Tensor:  # type: ignore[override]
         """One V-cycle over one mini-batch.
 
-        If anything fails on the way, the finest network is left as it was, bit for bit.
+        If anything fails on the way, the finest network is left as it was, bit for bit. What steps behind
+        the correction of the finest level do (μ > 0 there, or a single level) shows in the next cycle only,
+        as with SGD.
 
         Args:
             objective: called with the network of a level, returns the loss of the mini-batch, the same one
@@ -171,7 +181,7 @@ class SMGOpt(Optimizer):
         ]
         finest = levels[-1].objective
         start = finest.snapshot()
-        buffers = [b for network in self.hierarchy for b in network.buffers()]
+        buffers = [b for network in self.hierarchy for b in written_buffers(network)]
         statistics = [b.clone() for b in buffers]
         try:
             point = finest.evaluate(gradient_follows=True)
@@ -208,6 +218,11 @@ class SMGOpt(Optimizer):
         return Level(objective, group["lr"], ν, μ, self._transfers[l] if l else None)
 
     def _refuse_moved_levels(self) -> None:
+        if not all(p.requires_grad for group in self.param_groups for p in group["params"]):
+            raise RuntimeError(
+                "a parameter has been frozen (requires_grad=False) since the optimizer was made: "
+                "make a new SMGOpt"
+            )
         kinds = [{f"{p.dtype} on {p.device}" for p in group["params"]} for group in self.param_groups]
         for level, kind in enumerate(kinds):
             if kind != kinds[-1]:
@@ -240,17 +255,17 @@ class SMGOpt(Optimizer):
                 f"this state has {len(networks)} levels, the hierarchy has {len(self.hierarchy)}"
             )
         for l, (network, saved) in enumerate(zip(self.hierarchy, networks, strict=True)):
-            ours = {name: tuple(t.shape) for name, t in network.state_dict().items()}
-            theirs = {name: tuple(t.shape) for name, t in saved.items()}
+            ours, theirs = _shapes(network.state_dict()), _shapes(saved)
             if ours != theirs:
                 names = sorted(n for n in ours | theirs if ours.get(n) != theirs.get(n))
                 raise ValueError(
                     f"the weights of level {l} in this state have another shape: {', '.join(names)}"
                 )
+        options = {**self._options, **state_dict["options"]}
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
         for network, saved in zip(self.hierarchy, networks, strict=True):
             network.load_state_dict(saved)
-        self._configure(dict(state_dict["options"]))
+        self._configure(options)
         self.work.gradients_by_level, self.work.forwards_by_level = map(list, state_dict["work"])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -288,3 +303,7 @@ def _trained(columns: list[tuple[Column, list[nn.Parameter]]]) -> list[tuple[Col
                 "stands for several, so freeze all of them, or none, or name a stack without the frozen ones"
             )
     return [(column, parameters) for column, parameters in columns if parameters[0].requires_grad]
+
+
+def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(t.shape) for name, t in weights.items() if isinstance(t, Tensor)}

@@ -7,6 +7,15 @@ import torch
 from torch import Tensor, nn
 
 
+def written_buffers(network: nn.Module) -> list[Tensor]:
+    """The buffers that a network may write: not those whose elements share memory, which it cannot."""
+    return [
+        b
+        for b in network.buffers()
+        if not any(n > 1 and not s for n, s in zip(b.shape, b.stride(), strict=True))
+    ]
+
+
 class Repeatable:
     """Makes all evaluations of a network within one cycle see the same thing.
 
@@ -33,7 +42,7 @@ class Repeatable:
     def __init__(self, network: nn.Module) -> None:
         # Through .data, because autograd holds the statistics of a graph whose gradient is still to come. It
         # does not use them in training, and in evaluation they do not move.
-        self.buffers = [b.data for b in network.buffers()]
+        self.buffers = [b.data for b in written_buffers(network)]
         self.devices = {p.device for p in network.parameters() if p.device.type not in ("cpu", "meta")}
         self.random: list[Tensor] | None = None
         self.statistics: list[Tensor] = []

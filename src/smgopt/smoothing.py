@@ -10,7 +10,7 @@ Example:
     ((1, 0), (1, 1), (1, 1), (1, 0))
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Smoothing = tuple[tuple[int, int], ...]
 
@@ -49,7 +49,7 @@ def checked(smoothing: Sequence[Sequence[int]], levels: int) -> Smoothing:
             "it takes one (ν, μ) a level, coarsest first"
         )
     for l, pair in enumerate(smoothing):
-        if len(pair) != 2 or not all(isinstance(n, int) and n >= 0 for n in pair):
+        if not isinstance(pair, Iterable) or len(pair) != 2 or any(n != int(n) or n < 0 for n in pair):
             raise ValueError(f"smoothing of level {l} must be two numbers of steps (ν, μ), not {pair!r}")
     ν, μ = smoothing[0]
     if ν < 1 or μ:
@@ -57,4 +57,4 @@ def checked(smoothing: Sequence[Sequence[int]], levels: int) -> Smoothing:
             f"smoothing of the coarsest level must be (ν, 0) with ν ≥ 1, not {(ν, μ)}: "
             "no correction reaches it, so there is no step after one"
         )
-    return tuple((ν, μ) for ν, μ in smoothing)
+    return tuple((int(ν), int(μ)) for ν, μ in smoothing)

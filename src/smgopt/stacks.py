@@ -83,12 +83,14 @@ class Modules:
     so that blocks need not know of any Δt.
 
     Attributes:
-        names: of the blocks, in the module that holds them.
+        children: the names of everything in the module that holds them.
+        names: of the blocks among it.
         kind: what they are, for ``print``.
         factor: 2^k.
     """
 
     name: str
+    children: tuple[str, ...]
     names: tuple[str, ...]
     kind: str
     factor: int = 1
@@ -98,31 +100,26 @@ class Modules:
         """How many blocks there are."""
         return len(self.names)
 
+    def _kept(self) -> dict[str, str]:
+        """What is left on the next coarser level, by old and new name: what counted from 0 does so again."""
+        kept = [name for name in self.children if name not in self.names[1::2]]
+        plain = self.children == tuple(map(str, range(len(self.children))))
+        return {name: str(i) if plain else name for i, name in enumerate(kept)}
+
     def coarse(self) -> "Modules":
-        """Of half the depth; blocks before the stack stay where they are, those of a list are renumbered."""
-        names = self.names[::2]
-        if all(name.isdigit() for name in self.names):
-            first = int(self.names[0])
-            names = tuple(str(first + i) for i in range(len(names)))
-        return Modules(self.name, names, self.kind, 2 * self.factor)
+        """Of half the depth; what stands before and behind the stack stays."""
+        kept = self._kept()
+        names = tuple(kept[name] for name in self.names[::2])
+        return Modules(self.name, tuple(kept.values()), names, self.kind, 2 * self.factor)
 
     def halve(self, network: nn.Module, memo: dict[int, Any]) -> None:
         """Copy every second block, and let its residual branch count twice as much as before."""
         container = network.get_submodule(self.name)
-        dropped = set(self.names[1::2])
-        kept = [(name, module) for name, module in container.named_children() if name not in dropped]
-        if all(name.isdigit() for name, _ in kept):
-            kept = [(str(i), module) for i, (_, module) in enumerate(kept)]
         thin = copy.copy(container)
-        thin._modules = OrderedDict(kept)
+        thin._modules = OrderedDict((new, container.get_submodule(old)) for old, new in self._kept().items())
         memo[id(container)] = half = copy.deepcopy(thin, memo)
         for name in self.coarse().names:
-            block = half.get_submodule(name)
-            for key, hook in list(block._forward_hooks.items()):
-                if isinstance(hook, Scaled):
-                    del block._forward_hooks[key]
-                    block._forward_hooks_with_kwargs.pop(key, None)
-            block.register_forward_hook(Scaled(2 * self.factor), with_kwargs=True)
+            Scaled.on(half.get_submodule(name), 2 * self.factor)
 
     def column(self, parameter: str) -> tuple[Column, list[str]] | None:
         """One tensor a block."""
@@ -142,27 +139,66 @@ class Modules:
         return f"{self.name or 'the network itself'}: {self.depth} × {self.kind}"
 
 
-@dataclass(frozen=True)
 class Scaled:
-    """A forward hook: y ← y + factor · (block(y) - y), for the first tensor that the block takes and gives.
+    """Hooks that make a block y ← y + factor · (block(y) - y), for the first tensor that it takes and gives.
+
+    Args:
+        factor: how often the residual branch counts.
 
     Raises:
-        ValueError: the block does not keep the shape of its input.
+        ValueError: the block does not keep the shape of its input, or overwrites it.
     """
 
-    factor: int
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+        self.version: int | None = None
 
-    def __call__(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    @classmethod
+    def on(cls, block: nn.Module, factor: int) -> None:
+        """Let the branch of a block count ``factor`` times, however often it counted before."""
+        for hooks in (block._forward_pre_hooks, block._forward_hooks):
+            for key, hook in list(hooks.items()):
+                if isinstance(getattr(hook, "__self__", None), cls):
+                    del hooks[key]
+                    block._forward_pre_hooks_with_kwargs.pop(key, None)
+                    block._forward_hooks_with_kwargs.pop(key, None)
+        scaled = cls(factor)
+        block.register_forward_pre_hook(scaled.before, with_kwargs=True)
+        block.register_forward_hook(scaled.after, with_kwargs=True)
+
+    @classmethod
+    def of(cls, block: nn.Module) -> int:
+        """How often the branch of a block counts."""
+        owners = (getattr(hook, "__self__", None) for hook in block._forward_hooks.values())
+        return next((owner.factor for owner in owners if isinstance(owner, cls)), 1)
+
+    def before(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+        """Remember the state of the input."""
+        y = _first_tensor(args, kwargs)
+        self.version = None if y is None or y.is_inference() else y._version
+
+    def after(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """The scaled output; whatever else the block gives passes unchanged."""
-        y = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+        y = _first_tensor(args, kwargs)
         first = output[0] if isinstance(output, tuple) else output
-        if y is None or not isinstance(first, Tensor) or first.shape != y.shape:
+        # A nested tensor, as torch's encoder makes of a padded batch, has no shape to compare.
+        same = isinstance(first, Tensor) and y is not None and (y.is_nested or first.shape == y.shape)
+        if y is None or not same:
             raise ValueError(
                 f"{type(block).__name__} is no residual block: it makes {_shape(first)} of {_shape(y)}. "
                 "Name the stacks yourself, with stacks=…"
             )
+        if self.version is not None and y._version != self.version:
+            raise ValueError(
+                f"{type(block).__name__} overwrites its input, so that its residual branch cannot be told "
+                "from it: let it make a new tensor, y = y + … instead of y += …"
+            )
         scaled = y + self.factor * (first - y)
         return (scaled, *output[1:]) if isinstance(output, tuple) else scaled
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    return next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
 
 
 def find(network: nn.Module, names: str | Sequence[str] | None, step: int) -> list[Stack]:
@@ -194,6 +230,12 @@ def find(network: nn.Module, names: str | Sequence[str] | None, step: int) -> li
         return found
     if not names:
         raise ValueError("stacks names no stack")
+    for i, name in enumerate(names):
+        for other in (*names[:i], *names[i + 1 :]):
+            if name.startswith(_prefix(other)) or name == other:
+                raise ValueError(
+                    f"stacks names {name!r} and {other!r}: one lies in the other, or is the other"
+                )
     return [_stack(network, name, step) for name in names]
 
 
@@ -233,7 +275,10 @@ def _stack(network: nn.Module, name: str, step: int) -> Stack:
     if len(run) > 1 and len(run) % step == 1 and step > 1:
         run = run[1:]
     _refuse(name, len(run), step, [1])
-    return Modules(name, tuple(run), type(holder.get_submodule(run[0])).__name__)
+    block = holder.get_submodule(run[0])
+    children = tuple(child for child, _ in holder.named_children())
+    # The network may itself be a coarse level of another hierarchy.
+    return Modules(name, children, tuple(run), type(block).__name__, Scaled.of(block))
 
 
 def _refuse(name: str, depth: int, step: int, extra: Iterable[int]) -> None:
