@@ -17,6 +17,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bench, name, value)
     monkeypatch.setattr(bench, "_race", lambda runners: [0.5 * runners] * runners)
     monkeypatch.setattr(bench, "peak", lambda: 100.0)
+    monkeypatch.setattr(bench, "gradients", bench.gradients_here)
 
 
 @pytest.mark.usefixtures("small")

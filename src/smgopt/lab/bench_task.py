@@ -1,13 +1,20 @@
-"""What the benchmark runs in a process of its own: ``python -m smgopt.lab.bench_task memory|train``."""
+"""What the benchmark runs in a process of its own: ``python -m smgopt.lab.bench_task TASK``."""
 
+import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 
 import smgopt
 from smgopt.lab import bench
+
+
+def gradients(rounds: str) -> None:
+    """Print the times of the gradients as JSON."""
+    print(json.dumps(bench.gradients_here(int(rounds))))
 
 
 def memory() -> None:
@@ -21,18 +28,19 @@ def memory() -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
 
 
-def train(cycles: int = 40) -> None:
+def train() -> None:
     """Warm up, wait for a line of input, and print the seconds that some 8-level cycles take."""
     opt, loss = bench.problem()
     opt.step(loss)
     print("ready", flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
-    for _ in range(cycles):
+    for _ in range(40):
         opt.step(loss)
     print(time.perf_counter() - start)
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    {"memory": memory, "train": train}[sys.argv[1]]()
+    tasks: dict[str, Callable[..., None]] = {"gradients": gradients, "memory": memory, "train": train}
+    tasks[sys.argv[1]](*sys.argv[2:])
