@@ -88,13 +88,15 @@ def run_all(folder: Path, todo: Sequence[Job], jobs: int, told: Callable[[Job], 
     busy: dict[Connection, tuple[BaseProcess, Job]] = {}
     worker: BaseProcess
     workers: list[BaseProcess] = []
-    with _stopping(workers):
+    pipes: list[Connection] = []
+    with _stopping(workers), _closing(pipes):
         for _ in range(min(jobs, len(waiting))):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_serve, args=(theirs, folder), daemon=True)
             worker.start()
             theirs.close()
             workers.append(worker)
+            pipes.append(ours)
             job = waiting.pop()
             ours.send(job)
             busy[ours] = worker, job
@@ -117,6 +119,19 @@ def run_all(folder: Path, todo: Sequence[Job], jobs: int, told: Callable[[Job], 
                     busy[ready] = worker, job
                 else:
                     ready.close()
+
+
+@contextmanager
+def _closing(pipes: list[Connection]) -> Iterator[None]:
+    """Close the pipes before the workers are waited for.
+
+    A signal that comes when a run is just ending does not stop the worker; the end of its pipe does.
+    """
+    try:
+        yield
+    finally:
+        for pipe in pipes:
+            pipe.close()
 
 
 @contextmanager
@@ -158,7 +173,7 @@ def _serve(pipe: Connection, folder: Path) -> None:
     while True:
         try:
             job = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         problem: UserError | None = None
         try:
@@ -168,7 +183,10 @@ def _serve(pipe: Connection, folder: Path) -> None:
             problem = type(error)(str(error)) if type(error) in _PLAIN else UserError(str(error))
         except Interrupted:
             return
-        pipe.send(problem)
+        try:
+            pipe.send(problem)
+        except OSError:  # nobody waits for it any more
+            return
 
 
 _PLAIN = (InputError, RunError, TrainingError)
