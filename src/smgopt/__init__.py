@@ -47,7 +47,7 @@ _HOMES = {
     "Work": "work",
 }
 # The method's modules are there without an import of their own, too.
-_MODULES = {*_HOMES.values(), "kernels", "objective", "repeat", "search", "stacks", "transfer"}
+_MODULES = {*_HOMES.values(), "kernels", "objective", "repeat", "scaling", "search", "stacks", "transfer"}
 
 
 def __getattr__(name: str) -> Any:
