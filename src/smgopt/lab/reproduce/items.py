@@ -126,24 +126,28 @@ def _shallow(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  
     )
 
 
+DEFAULTS = "both, the library's defaults"
+
+
 def _choices(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  # noqa: ARG001
     deep = {"depth": 2048, "levels": 8, "table": 1}
     low = {"depth": 256, "levels": 8, "table": 1}
     changes: dict[str, dict[str, object]] = {
         "coupling term: consistent": {"coupling": "consistent"},
         "gradients: adjoint": {"gradient_restriction": "adjoint"},
-        "both": {"coupling": "consistent", "gradient_restriction": "adjoint"},
+        DEFAULTS: {"coupling": "consistent", "gradient_restriction": "adjoint"},
         "last odd block: as its neighbour": {"boundary": "constant"},
         "c₁ = 10⁻⁴": {"sufficient_decrease": 1e-4},
     }
 
-    def made(name: str, changed: Mapping[str, object], most: int | None = None) -> Line:
-        return Line(name, scale.setup(**changed), scale.seeds_of(most))  # type: ignore[arg-type]
+    def made(name: str, changed: Mapping[str, object]) -> Line:
+        return Line(name, scale.setup(**changed), scale.seeds_of())  # type: ignore[arg-type]
 
     blocks = [f"{min(depth, scale.depth):,} blocks" for depth in (2048, 256)]
     return (
         made(f"{blocks[0]}: as in the experiments", deep),
-        made(f"{blocks[0]}: no closing relu", {**deep, "closing_relu": False}, 3),
+        made(f"{blocks[0]}: no closing relu", {**deep, "closing_relu": False}),
+        made(f"{blocks[0]}: {DEFAULTS}", {**deep, **changes[DEFAULTS]}),
         made(f"{blocks[1]}: as in the experiments", low),
         *(made(f"{blocks[1]}: {name}", {**low, **change}) for name, change in changes.items()),
     )
