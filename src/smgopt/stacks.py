@@ -160,7 +160,9 @@ def find(network: nn.Module, names: str | Sequence[str] | None, step: int) -> li
         tensors = [n for n, m in network.named_modules() if isinstance(m, ResidualStack)]
         if tensors:
             return [_stack(network, name, step) for name in tensors]
-        found = [_stack(network, name, step) for name in _candidates(network, step)]
+        # If all lists are too short, the first one is refused with the depths that would do.
+        lists = _candidates(network, step) or _candidates(network, 2)
+        found = [_stack(network, name, step) for name in lists]
         if not found:
             raise ValueError(
                 "the network has nothing to halve: no smgopt.ResidualStack, and no nn.Sequential or "

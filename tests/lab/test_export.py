@@ -71,7 +71,11 @@ def test_all_that_a_network_can_be(form: str) -> None:
     ]
     for depth, options in shapes:
         network = smgopt.ResNet(12, 5, **{"width": 3, "depth": depth, **options}).eval()
-        origin = {"network": {"kind": "resnet", "width": 3, "depth": depth, **options}}
+        origin = {
+            "network": {"kind": "resnet", "width": 3, "depth": depth, **options},
+            "levels": 1,
+            "level": 0,
+        }
         text = json.dumps({"format": forms.FORMAT, "shape": [3, 2, 2], "classes": 5, **origin})
         _, deviation = export.checked(network, form, text, [3, 2, 2])
         assert deviation < 1e-5
@@ -92,7 +96,7 @@ def test_a_file_says_where_it_comes_from(run: Run, tmp_path: Path, form: str) ->
             torch.export.load(file, extra_files=extra)
         text = extra["smgopt.json"]
     origin = json.loads(text)
-    assert origin["network"]["depth"] == 2
+    assert (origin["network"]["depth"], origin["levels"]) == (4, 2)
     assert (origin["shape"], origin["classes"], origin["level"], origin["cycle"]) == ([6], 3, 0, 2)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from smgopt import ResNet, SMGOpt
 from smgopt.lab import settings, toml
-from smgopt.lab.config import Config, ResNetConfig, SMGOptConfig, TorchConfig
+from smgopt.lab.config import ConvResNetConfig, ResNetConfig, SMGOptConfig, TorchConfig
 from smgopt.lab.errors import InputError
 
 
@@ -51,6 +51,9 @@ def test_a_new_limit_replaces_the_old_one() -> None:
     ("pair", "sentence"),
     [
         ("lrr=2", "lrr=2: there is no setting 'lrr', did you mean 'lr'?"),
+        ("network=cnn", "network=cnn: network.kind must be 'resnet' or 'convresnet', not 'cnn'"),
+        ("network=convresne", "did you mean 'convresnet'?"),
+        ("norm=batch", "norm=batch: there is no setting 'norm' with the network 'resnet'"),
         ("optimizer.smoothng=x", "did you mean 'optimizer.smoothing'?"),
         ("qqq=1", "qqq=1: there is no setting 'qqq'; `smgopt settings` lists all there are"),
         ("depth=abc", "depth=abc: network.depth must be a whole number, not 'abc'"),
@@ -166,5 +169,18 @@ def test_all_settings_are_listed_and_can_be_set() -> None:
     listed = settings.listing()
     assert all(setting.meaning for setting in listed)
     for setting in listed:
+        choice = dict([setting.only.split("=")]) if setting.only else {}
         if setting.default is not None:
-            assert settings.make({}, **{setting.short: setting.default}) == Config()
+            assert settings.make({}, **choice, **{setting.short: setting.default}) == settings.make(
+                {}, **choice
+            )
+
+
+def test_every_kind_of_network_has_settings_of_its_own() -> None:
+    config = settings.load(pairs=["norm=group", "network=convresnet", "width=4"])
+    assert isinstance(config.network, ConvResNetConfig)
+    assert (config.network.width, config.network.depth, config.network.norm) == (4, 8, "group")
+    assert settings.make(config.tree()) == config
+    listed = {(setting.name, setting.only): setting.default for setting in settings.listing()}
+    assert listed["network.width", ""] == 10
+    assert listed["network.width", "network=convresnet"] == 16

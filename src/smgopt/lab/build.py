@@ -11,9 +11,17 @@ from pydantic_core import PydanticCustomError
 from torch import nn
 
 from smgopt.hierarchy import Hierarchy
-from smgopt.lab.config import Config, ResNetConfig, SMGOptConfig, TorchConfig, baselines, problem
+from smgopt.lab.config import (
+    Config,
+    ConvResNetConfig,
+    ResNetConfig,
+    SMGOptConfig,
+    TorchConfig,
+    baselines,
+    problem,
+)
 from smgopt.lab.errors import InputError
-from smgopt.networks import ResNet
+from smgopt.networks import ConvResNet, ResNet
 from smgopt.optimizer import SMGOpt
 
 if TYPE_CHECKING:
@@ -34,8 +42,32 @@ def _resnet(config: ResNetConfig, shape: Sequence[int], classes: int) -> nn.Modu
     )
 
 
+def _convresnet(config: ConvResNetConfig, shape: Sequence[int], classes: int) -> nn.Module:
+    net = ConvResNet(shape[0], classes, config.width, config.depth, norm=config.norm)
+    for p in net.parameters():
+        if p.ndim == 4:  # convolutions of few channels take less time with the channels last in memory
+            p.data = p.data.contiguous(memory_format=torch.channels_last)
+    return net
+
+
 #: What makes a network of each kind from its section, the shape of one input and the number of classes.
-NETWORKS = {"resnet": _resnet}
+NETWORKS: dict[str, Callable[[Any, Sequence[int], int], nn.Module]] = {
+    "resnet": _resnet,
+    "convresnet": _convresnet,
+}
+
+
+def refuse_other_shapes(config: Config, found: Dataset) -> None:
+    """Whether the data are of a shape that the network takes.
+
+    Raises:
+        InputError: they are not.
+    """
+    if config.network.kind == "convresnet" and len(found.shape) != 3:
+        raise InputError(
+            f"network=convresnet takes images, channels × height × width; an input of {found.name} has the "
+            f"shape {found.shape}"
+        )
 
 
 def hierarchy(config: Config, shape: Sequence[int], classes: int) -> Hierarchy:
@@ -111,6 +143,10 @@ def baseline(config: TorchConfig, net: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
+#: The shape of an input that any network takes.
+_ANY = (1, 1, 1)
+
+
 def rehearse(config: Config) -> None:
     """Make everything once on a device without memory, so that what is wrong shows before anything starts.
 
@@ -125,12 +161,12 @@ def rehearse(config: Config) -> None:
             update={"network": config.network.model_copy(update={"depth": 2, "width": 2})}
         )
         with torch.random.fork_rng(devices=[]):
-            net = NETWORKS[small.network.kind](small.network, (1,), 1)
+            net = NETWORKS[small.network.kind](small.network, _ANY, 1)
         _attempt("optimizer", lambda: baseline(optimizer, net), f"{optimizer.name}: ")
     with torch.device("meta"):
         net = _attempt(
             "network",
-            lambda: NETWORKS[config.network.kind](config.network, (1,), 1),
+            lambda: NETWORKS[config.network.kind](config.network, _ANY, 1),
             "there is no such network: ",
         )
         levels = _attempt("hierarchy.levels", lambda: Hierarchy(net, config.hierarchy.levels))

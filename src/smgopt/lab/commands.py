@@ -191,7 +191,14 @@ def settings(json: Path | None) -> None:
     """
     refuse_unwritable(json)
     rows = [setting._asdict() for setting in lab_settings.listing()]
-    shown = [{**row, "default": "" if row["default"] is None else str(row["default"])} for row in rows]
+    shown = [
+        {
+            **row,
+            "default": "" if row["default"] is None else str(row["default"]),
+            "meaning": f"{row['only']}: {row['meaning']}" if row["only"] else row["meaning"],
+        }
+        for row in rows
+    ]
     columns = (
         Column("setting", "name"),
         Column("short", "short"),

@@ -1,7 +1,7 @@
 """The configuration of a run: every setting, its type, its default and what it means.
 
-A second kind of network gets a class of its own beside ``ResNetConfig``, with its own ``kind``, and a builder
-in ``smgopt.lab.build``; ``Config.network`` then becomes a union of the two, told apart by ``kind``.
+Another kind of network gets a class of its own beside ``ResNetConfig``, with its own ``kind``, a place in
+``Network``, and a builder in ``smgopt.lab.build``.
 """
 
 import difflib
@@ -28,7 +28,9 @@ class Section(BaseModel):
 class ResNetConfig(Section):
     """The paper's network."""
 
-    kind: Literal["resnet"] = Field(default="resnet", description="the network: the paper's residual network")
+    kind: Literal["resnet"] = Field(
+        default="resnet", description="the network: resnet, the paper's, or convresnet, for images"
+    )
     width: int = Field(default=10, ge=1, description="components of the state")
     depth: int = Field(default=256, ge=1, description="residual blocks of the finest network")
     T: Number = Field(
@@ -38,6 +40,34 @@ class ResNetConfig(Section):
     closing_relu: bool = Field(
         default=False, description="a relu behind the closing map, as in the paper's experiments"
     )
+
+    @property
+    def blocks(self) -> int:
+        """Of the finest network."""
+        return self.depth
+
+
+class ConvResNetConfig(Section):
+    """A residual network for images."""
+
+    kind: Literal["convresnet"] = Field(
+        default="convresnet", description="the network: three stages of convolutions, for images"
+    )
+    width: int = Field(default=16, ge=1, description="channels of the first stage")
+    depth: int = Field(default=8, ge=1, description="residual blocks of each stage of the finest network")
+    norm: Literal["batch", "group", "none"] = Field(default="batch", description="how the blocks normalise")
+
+    @property
+    def blocks(self) -> int:
+        """Of the finest network, in all three stages."""
+        return 3 * self.depth
+
+
+#: The sections that a network can have, by their kind.
+NETWORKS: dict[str, type[ResNetConfig] | type[ConvResNetConfig]] = {
+    "resnet": ResNetConfig,
+    "convresnet": ConvResNetConfig,
+}
 
 
 class HierarchyConfig(Section):
@@ -194,6 +224,18 @@ def _optimizer_kind(given: Any) -> str:
     return "smgopt" if name == "smgopt" or not isinstance(name, str) else "torch"
 
 
+def _network_kind(given: Any) -> str:
+    kind = given.get("kind", "resnet") if isinstance(given, dict) else getattr(given, "kind", "resnet")
+    return kind if kind in NETWORKS else "resnet"
+
+
+#: A network's section, told by its kind.
+Network = Annotated[
+    Annotated[ResNetConfig, Tag("resnet")] | Annotated[ConvResNetConfig, Tag("convresnet")],
+    Discriminator(_network_kind),
+]
+
+
 class Config(Section):
     """Everything that decides what a run does.
 
@@ -202,7 +244,7 @@ class Config(Section):
         4
     """
 
-    network: ResNetConfig = ResNetConfig()
+    network: Network = ResNetConfig()
     hierarchy: HierarchyConfig = HierarchyConfig()
     optimizer: Annotated[
         Annotated[SMGOptConfig, Tag("smgopt")] | Annotated[TorchConfig, Tag("torch")],

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from smgopt.lab import build
+from smgopt.networks import ResNet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 #: checkpoints take the rest of the 5 % that all of it may cost.
 SHARE = 0.03
 
-# Samples that go through a network at once. Always the same number, so that the sums are always the same.
-_CHUNK = 10_000
+
+def _at_once(network: nn.Module) -> int:
+    """Samples that go through a network together: always the same number, so that sums are always the same.
+
+    A flat network holds few numbers a sample, others may hold an image of many channels.
+    """
+    return 10_000 if isinstance(network, ResNet) else 500
 
 
 @torch.no_grad()
@@ -40,8 +46,9 @@ def measure(network: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
     loss, right = 0.0, 0
     training = network.training
     network.eval()
-    for start in range(0, len(x), _CHUNK):
-        answers, labels = network(x[start : start + _CHUNK]), y[start : start + _CHUNK]
+    size = _at_once(network)
+    for part, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+        answers = network(part)
         loss += F.cross_entropy(answers, labels, reduction="sum").item()
         right += int((answers.argmax(1) == labels).sum())
     network.train(training)
@@ -137,6 +144,7 @@ def evaluate(run: Run, complaints: list[str] | None = None) -> Evaluation:
 def _ms_per_1000(network: nn.Module, x: Tensor, enough: float = 0.3) -> float:
     """The shortest of as many forward passes of 1,000 samples as fit into ``enough`` seconds."""
     x = x[:1000]
+    network.eval()
     network(x)  # what is compiled or cached on the first call
     times: list[float] = []
     while sum(times) < enough:

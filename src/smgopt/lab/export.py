@@ -90,12 +90,12 @@ def export(
     levels = run.config.hierarchy.levels
     level %= levels
     section = run.config.network
-    section = section.model_copy(update={"depth": section.depth >> (levels - 1 - level)})
     data = at.facts["data"]
     origin = {
         "format": FORMAT,
         "version": smgopt.__version__,
         "network": section.model_dump(),
+        "levels": levels,
         "shape": data["shape"],
         "classes": data["classes"],
         "data": data["name"],
@@ -104,7 +104,9 @@ def export(
     }
     content, deviation = checked(network, form, json.dumps(origin), data["shape"])
     write_atomically(file, content)
-    return Exported(file, form, level, section.depth, at.cycle, len(content), deviation)
+    return Exported(
+        file, form, level, section.blocks >> (levels - 1 - level), at.cycle, len(content), deviation
+    )
 
 
 def load(file: str | PathLike[str]) -> nn.Module:

@@ -17,6 +17,7 @@ import torch
 from torch.export import Dim
 
 import smgopt
+from smgopt.hierarchy import Hierarchy
 from smgopt.lab import build
 from smgopt.lab.config import Config
 from smgopt.lab.looped import looped
@@ -64,10 +65,13 @@ def rebuilt(content: bytes) -> nn.Module:
     origin = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
     if origin["format"] != FORMAT:
         raise ValueError(f"it has format {origin['format']}, this smgopt {smgopt.__version__} reads {FORMAT}")
-    section = Config.model_validate({"network": origin["network"], "hierarchy": {"levels": 1}}).network
-    # Without memory until the weights come, and without drawing any.
+    levels = origin["levels"]
+    section = Config.model_validate({"network": origin["network"], "hierarchy": {"levels": levels}}).network
+    # Without memory until the weights come, and without drawing any. A coarse level is more than its weights:
+    # its blocks count several times.
     with torch.device("meta"):
-        network = build.NETWORKS[section.kind](section, origin["shape"], origin["classes"])
+        finest = build.NETWORKS[section.kind](section, origin["shape"], origin["classes"])
+        network: nn.Module = Hierarchy(finest, levels)[origin["level"]]
     network.load_state_dict(tensors, assign=True)
     return network.eval()
 

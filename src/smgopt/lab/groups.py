@@ -141,7 +141,7 @@ class Group:
     def depths(self) -> list[int]:
         """The blocks of each level, coarsest first."""
         config = self.runs[0].config
-        return [config.network.depth >> i for i in reversed(range(config.hierarchy.levels))]
+        return [config.network.blocks >> i for i in reversed(range(config.hierarchy.levels))]
 
     @cached_property
     def corrected(self) -> dict[int, int]:

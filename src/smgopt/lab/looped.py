@@ -61,4 +61,7 @@ def looped(network: nn.Module) -> nn.Module:
     """
     # deepcopy takes what the memo already holds for a copy.
     memo: dict[int, Any] = {id(m): LoopedStack(m) for m in network.modules() if isinstance(m, ResidualStack)}
-    return copy.deepcopy(network, memo).eval().requires_grad_(False)
+    loop = copy.deepcopy(network, memo).eval().requires_grad_(False)
+    for p in loop.parameters():
+        p.data = p.data.contiguous()  # exporters take weights with the channels last for views of others
+    return loop

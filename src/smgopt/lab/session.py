@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from smgopt.lab.data import Dataset
     from smgopt.lab.progress import Progress
 
+#: Mini-batches that the statistics of batch normalisation are taken from on the coarse levels.
+_SETTLING = 10
+
 _CORRECTION = ("alpha", "trials", "slope", "loss_before", "loss_after", "change")
 
 
@@ -171,7 +174,7 @@ class Session:
         self.progress.cycle(record)
 
     def _evaluate(self) -> None:
-        self.trainer.settle()
+        self._settle()
         found = [measure(network, self.data.x_test, self.data.y_test) for network in self.trainer.hierarchy]
         work = self.trainer.work
         record = {
@@ -189,6 +192,10 @@ class Session:
         if self._events is not None:
             self._events.add(record)
         self.progress.evaluated(record)
+
+    def _settle(self) -> None:
+        batch = self.config.data.batch
+        self.trainer.settle(torch.split(self.data.x[: _SETTLING * batch], batch))
 
     def _record(self) -> dict[str, Any]:
         work, corrections = self.trainer.work, self.trainer.corrections
@@ -215,6 +222,7 @@ class Session:
             "overhead": self._overhead(),
         }
         folder = self.folder / "checkpoints"
+        self._settle()
         checkpoint.save(folder, checkpoint.Checkpoint(self.cycle, facts, self.trainer.state_dict()))
         self._saved = [*self._saved[-1:], self.cycle]
         with reported(f"{folder} cannot be tidied"):

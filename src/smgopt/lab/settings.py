@@ -11,9 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from smgopt.lab import toml
-from smgopt.lab.config import Config, SMGOptConfig, arguments_of, baselines
+from smgopt.lab.config import NETWORKS, Config, SMGOptConfig, arguments_of, baselines
 from smgopt.lab.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,12 +23,34 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """One setting as a person meets it."""
+    """One setting as a person meets it; ``only`` names the choice that it belongs to, if not to all."""
 
     name: str
     short: str
     default: Any
     meaning: str
+    only: str = ""
+
+
+class Kinds(NamedTuple):
+    """What decides which other settings there are."""
+
+    network: str = "resnet"
+    optimizer: str = "smgopt"
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any]) -> Kinds:
+        """Those of a tree of sections, whether there are such or not."""
+        usual = cls()
+        return cls(
+            _named(tree, "network", "kind", usual.network), _named(tree, "optimizer", "name", usual.optimizer)
+        )
+
+
+def _named(tree: Mapping[str, Any], section: str, key: str, usual: str) -> str:
+    part = tree.get(section)
+    name = part.get(key, usual) if isinstance(part, dict) else usual
+    return name.lower() if isinstance(name, str) else usual
 
 
 def load(path: Path | None = None, pairs: Sequence[str] = ()) -> Config:
@@ -85,46 +108,52 @@ def change(config: Config, pairs: Sequence[str]) -> Config:
 
 def listing() -> list[Setting]:
     """All settings with their defaults, in the order of the sections."""
-    short = {full: name for name, full in _short_names("smgopt").items()}
-    defaults = Config().model_dump()
+    usual = Kinds()
+    found = _listed(usual, "")
+    for kind in NETWORKS:
+        if kind != usual.network:
+            rows = _listed(usual._replace(network=kind), f"network={kind}")
+            found += [r for r in rows if r.name.startswith("network.") and r.name != "network.kind"]
+    order = list(Config.model_fields)
+    return sorted(found, key=lambda setting: order.index(setting.name.split(".")[0]))
+
+
+def _listed(kinds: Kinds, only: str) -> list[Setting]:
+    short = {full: name for name, full in _short_names(kinds).items()}
     return [
-        Setting(full, short.get(full, ""), defaults[section][key], field.description or "")
-        for (section, key), field in _FIELDS.items()
-        for full in [f"{section}.{key}"]
+        Setting(name, short.get(name, ""), field.default, field.description or "", only)
+        for name, field in _fields(kinds).items()
     ]
 
 
-def _section(name: str) -> type[BaseModel]:
-    annotation = Config.model_fields[name].annotation
-    return SMGOptConfig if name == "optimizer" else cast("type[BaseModel]", annotation)
+def _fields(kinds: Kinds) -> dict[str, FieldInfo]:
+    """All settings that there are, by full name."""
+    found = {}
+    for section in Config.model_fields:
+        for key, field in _section(section, kinds).model_fields.items():
+            found[f"{section}.{key}"] = field
+    if kinds.optimizer in baselines():
+        ours = {name for name in found if name.startswith("optimizer.") and name != "optimizer.name"}
+        theirs = arguments_of(kinds.optimizer, all_of_them=True)
+        found = {name: field for name, field in found.items() if name not in ours}
+        found |= {f"optimizer.{key}": FieldInfo(default=value) for key, value in theirs.items()}
+    return found
 
 
-#: The fields by section and key.
-_FIELDS = {
-    (section, key): field
-    for section in Config.model_fields
-    for key, field in _section(section).model_fields.items()
-}
+def _section(name: str, kinds: Kinds) -> type[BaseModel]:
+    if name == "network":
+        return NETWORKS.get(kinds.network, NETWORKS[Kinds().network])
+    return (
+        SMGOptConfig if name == "optimizer" else cast("type[BaseModel]", Config.model_fields[name].annotation)
+    )
 
 
-def _full_names(optimizer: str) -> list[str]:
-    """The full names of all settings that there are with this optimizer."""
-    if optimizer not in baselines():
-        return [f"{section}.{key}" for section, key in _FIELDS]
-    others = [f"{section}.{key}" for section, key in _FIELDS if section != "optimizer"]
-    return [
-        *others,
-        "optimizer.name",
-        *(f"optimizer.{key}" for key in arguments_of(optimizer, all_of_them=True)),
-    ]
-
-
-def _short_names(optimizer: str) -> dict[str, str]:
+def _short_names(kinds: Kinds) -> dict[str, str]:
     """The full names by the short ones."""
-    full = _full_names(optimizer)
+    full = _fields(kinds)
     keys = Counter(name.split(".")[1] for name in full)
     short = {name.split(".")[1]: name for name in full if keys[name.split(".")[1]] == 1}
-    return {**short, "data": "data.name", "optimizer": "optimizer.name"}
+    return {**short, "data": "data.name", "network": "network.kind", "optimizer": "optimizer.name"}
 
 
 def _parsed(pairs: Sequence[str]) -> dict[str, Any]:
@@ -177,30 +206,26 @@ def _make(
         place = f"{path}, line {line}: " if line else places.get(key, "")
         wrong.append(place + sentence)
 
-    # The optimizer first, because it decides which other names there are.
-    for key in sorted(given, key=lambda key: key not in ("optimizer", "optimizer.name")):
+    # Network and optimizer first, because they decide which other names there are.
+    deciding = ("network", "network.kind", "optimizer", "optimizer.name")
+    for key in sorted(given, key=lambda key: key not in deciding):
         value = given[key]
         shown = f"{key}={toml.shown(value) if isinstance(value, bool | float | list) else value}: "
-        names = _short_names(_optimizer(tree)) | {name: name for name in _full_names(_optimizer(tree))}
+        kinds = Kinds.of(tree)
+        names = _short_names(kinds) | {name: name for name in _fields(kinds)}
         if key not in names:
-            where = f" with the optimizer {_optimizer(tree)!r}" if key in _short_names("smgopt") else ""
-            wrong.append(f"{shown}there is no setting {key!r}{where}{_near(key, names)}")
+            wrong.append(f"{shown}there is no setting {key!r}{_without(key, kinds)}{_near(key, names)}")
             continue
         section, name = names[key].split(".")
         if isinstance(tree.setdefault(section, {}), dict):
             tree[section][name] = value
             places[names[key]] = shown
 
-    for key in _unknown(tree):
-        optimizer = _optimizer(tree)
-        where = f" with the optimizer {optimizer!r}" if key.startswith("optimizer.") else ""
-        near = _short_names(optimizer).get(key)
-        hint = (
-            f", did you mean {near!r}?"
-            if near
-            else _near(key, [*_full_names(optimizer), *Config.model_fields])
-        )
-        complain(key, f"there is no setting {key!r}{where}{hint}")
+    kinds = Kinds.of(tree)
+    for key in _unknown(tree, kinds):
+        near = _short_names(kinds).get(key)
+        hint = f", did you mean {near!r}?" if near else _near(key, [*_fields(kinds), *Config.model_fields])
+        complain(key, f"there is no setting {key!r}{_without(key, kinds)}{hint}")
         section, _, name = key.partition(".")
         tree[section].pop(name) if name else tree.pop(section)
 
@@ -214,15 +239,23 @@ def _make(
     return config
 
 
-def _optimizer(tree: Mapping[str, Any]) -> str:
-    section = tree.get("optimizer")
-    name = section.get("name", "smgopt") if isinstance(section, dict) else "smgopt"
-    return name.lower() if isinstance(name, str) else "smgopt"
+def _without(key: str, kinds: Kinds) -> str:
+    """In words, the choice with which there is no such setting, if there is one with another."""
+    if key in _short_names(kinds):
+        return ""
+    others = {
+        "optimizer": [kinds._replace(optimizer=Kinds().optimizer)],
+        "network": [kinds._replace(network=kind) for kind in NETWORKS],
+    }
+    for section, choices in others.items():
+        if any(key in names for other in choices for names in (_short_names(other), _fields(other))):
+            return f" with the {section} {getattr(kinds, section)!r}"
+    return ""
 
 
-def _unknown(tree: Mapping[str, Any]) -> list[str]:
+def _unknown(tree: Mapping[str, Any], kinds: Kinds) -> list[str]:
     """The keys that are no settings."""
-    known = _full_names(_optimizer(tree))
+    known = _fields(kinds)
     found = [name for name in tree if name not in Config.model_fields]
     for name, section in tree.items():
         if name in Config.model_fields and isinstance(section, dict):
@@ -245,16 +278,21 @@ def _sentences(error: ValidationError, tree: Mapping[str, Any]) -> dict[str, str
             continue
         # What follows section and key says which member of a union was tried.
         parts = [str(part) for part in entry["loc"]]
-        if parts[0] == "optimizer":
+        if parts[0] in Kinds._fields:
             del parts[1:2]
         key = ".".join(parts[:2])
         if len(parts) < 2:
             found.setdefault(key, f"{key} must be a section, [{key}] with settings below it")
             continue
-        value, field = tree[parts[0]][parts[1]], _FIELDS[parts[0], parts[1]]
-        wanted = _wanted(field.annotation, entry["type"], context)
-        found.setdefault(key, f"{key} must be {wanted}, not {value!r}{_meant(field.annotation, value)}")
+        value, annotation = tree[parts[0]][parts[1]], _annotation(key, Kinds.of(tree))
+        wanted = _wanted(annotation, entry["type"], context)
+        found.setdefault(key, f"{key} must be {wanted}, not {value!r}{_meant(annotation, value)}")
     return found
+
+
+def _annotation(key: str, kinds: Kinds) -> Any:
+    """The type of a setting; that of the kind of network is a choice of all kinds."""
+    return Literal[tuple(NETWORKS)] if key == "network.kind" else _fields(kinds)[key].annotation
 
 
 _RANGES = {

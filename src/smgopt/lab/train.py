@@ -70,6 +70,7 @@ def run(
             _refuse_what_is_no_run(folder)
             data = build.data(config)
             schedule(config, data)
+            build.refuse_other_shapes(config, data)
             with reported(f"{folder} cannot be made"):
                 folder.mkdir(parents=True, exist_ok=True)
         # Held before the checkpoints are read: another process might be writing them.

@@ -40,8 +40,12 @@ class Trainer(Protocol):
     def corrections(self) -> Sequence[Correction | None]:
         """What became of the corrections of the last cycle, one a level, coarsest first."""
 
-    def settle(self) -> None:
-        """Bring the coarse networks up to date, for whoever wants to look at them."""
+    def settle(self, batches: Sequence[Tensor]) -> None:
+        """Bring the coarse networks up to date, for whoever wants to look at them.
+
+        Args:
+            batches: of inputs, for the statistics of batch normalisation.
+        """
 
     def estimate(self) -> float:
         """What a cycle costs at least, in gradients of one block."""
@@ -79,8 +83,9 @@ class Multilevel:
         """Of the last cycle; None before the first."""
         return self.optimizer.last_cycle or [None] * len(self.hierarchy)
 
-    def settle(self) -> None:
-        """Nothing: the levels have been trained themselves."""
+    def settle(self, batches: Sequence[Tensor]) -> None:
+        """The weights have been trained themselves, and statistics lag behind them."""
+        self.hierarchy.recalibrate(batches, range(len(self.hierarchy) - 1))
 
     def estimate(self) -> float:
         """Smoothing, one more gradient where there is a correction, and one trial."""
@@ -128,9 +133,10 @@ class Baseline:
 
         return float(self.optimizer.step(gradient))
 
-    def settle(self) -> None:
-        """Restrict the weights."""
+    def settle(self, batches: Sequence[Tensor]) -> None:
+        """Restrict the weights, and take the statistics for what has come of it."""
         self.hierarchy.restrict()
+        self.hierarchy.recalibrate(batches, range(len(self.hierarchy) - 1))
 
     def estimate(self) -> float:
         """One gradient."""
@@ -138,7 +144,6 @@ class Baseline:
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's, the weights and the work."""
-        self.settle()
         return {
             "optimizer": self.optimizer.state_dict(),
             "networks": [network.state_dict() for network in self.hierarchy],
