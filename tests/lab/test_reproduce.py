@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from smgopt import cli
+from smgopt.lab import pool
 from smgopt.lab.errors import InputError, Interrupted, RunError
 from smgopt.lab.reproduce import command, cost, jobs, reproduction, series, tables
 from smgopt.lab.reproduce.items import ITEMS, named
@@ -139,15 +140,15 @@ def test_a_run_that_cannot_be_done_stops_the_others(scale: Scale, tmp_path: Path
     lost = Setup(data=str(tmp_path / "nothing.npz"), depth=2, levels=1)
     todo = [Job(scale.setup(levels=2, lr=0.01, cycles=100_000), 1), Job(lost, 1)]
     with pytest.raises(Exception, match=r"nothing\.npz"):
-        jobs.run_all(tmp_path, todo, 2, lambda _: None)
+        pool.run_all(tmp_path, todo, 2, jobs.perform, lambda _: None)
 
 
 def test_a_process_that_dies_is_reported(
     scale: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_serve", _die)
+    monkeypatch.setattr(pool, "_serve", _die)
     with pytest.raises(RunError, match="ended with code 3"):
-        jobs.run_all(tmp_path, [Job(scale.setup(levels=1), 1)], 1, lambda _: None)
+        pool.run_all(tmp_path, [Job(scale.setup(levels=1), 1)], 1, jobs.perform, lambda _: None)
 
 
 def _die(*_: object) -> None:

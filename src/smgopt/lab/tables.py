@@ -44,6 +44,20 @@ def show(console: Console, title: str, columns: Sequence[Column], rows: Sequence
     console.print(table, highlight=False)
 
 
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of texts as a Markdown table; the first is the head.
+
+    Example:
+        >>> print(markdown([["a", "b"], ["1", "2"]]))
+        | a | b |
+        | --- | ---: |
+        | 1 | 2 |
+    """
+    head, *rows = lines
+    marks = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *rows))
+
+
 def refuse_unwritable(path: Path | None) -> None:
     """Whether a file can be written later, asked before hours are spent on what shall be in it.
 

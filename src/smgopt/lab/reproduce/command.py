@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from smgopt.lab import pool
 from smgopt.lab.errors import InputError
 from smgopt.lab.reproduce import cost
 from smgopt.lab.reproduce.claims import NOT_JUDGED
 from smgopt.lab.reproduce.items import named
-from smgopt.lab.reproduce.setups import QUICK, Scale, folder_name
+from smgopt.lab.reproduce.setups import QUICK, Scale
 from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def reproduce(
         from dataclasses import replace
 
         scale = replace(scale, seeds=seeds)
-    run(named(names), scale, jobs or _cores(), out, listed, publish, json, _console())
+    run(named(names), scale, jobs or pool.cores(), out, listed, publish, json, _console())
 
 
 def run(
@@ -100,13 +100,6 @@ def _console() -> Console:
     console = Console()
     # A file has no edge: there, no table is folded.
     return console if console.is_terminal else Console(width=200)
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
 
 
 def _costs(items: Sequence[Item], scale: Scale, rate: cost.Rate, jobs: int) -> list[dict[str, Any]]:
@@ -171,7 +164,7 @@ def _watching(console: Console, rate: cost.Rate, jobs: int) -> Iterator[Callable
             left = (time.perf_counter() - start) * max(0.0, total / spent - 1)
             text = f"{finished} of {len(todo)} runs, {_duration(left)} left"
             if task is None:
-                name = folder_name(job.setup, job.seed).rpartition("-")[0]
+                name = job.name.rpartition("-")[0]
                 console.print(f"{text}: {name}", highlight=False, soft_wrap=True)
             else:
                 bar.update(task, completed=spent, description=text)

@@ -9,9 +9,9 @@ import numpy as np
 
 from smgopt.lab.reproduce import claims, paper, peers
 from smgopt.lab.reproduce.setups import QUICK, Scale
+from smgopt.lab.tables import markdown as markdown_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from smgopt.lab.reproduce.items import Item
@@ -107,20 +107,6 @@ def _size(found: Reproduction) -> list[str]:
     ]
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of texts as a Markdown table; the first is the head.
-
-    Example:
-        >>> print(table([["a", "b"], ["1", "2"]]))
-        | a | b |
-        | --- | ---: |
-        | 1 | 2 |
-    """
-    head, *rows = lines
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, marks, *rows))
-
-
 def _claims(found: Reproduction) -> str:
     order = (claims.HOLDS, claims.IN_PART, claims.NOT_HERE, claims.NOT_JUDGED)
     counts = {kind: sum(v.verdict == kind for v in found.verdicts) for kind in order}
@@ -138,7 +124,7 @@ def _settings(found: Reproduction) -> str:
         batch=found.scale.batch, cycles=found.scale.cycles, seeds="seed 1" if n == 1 else f"seeds 1 … {n}"
     )
     rows = [["what", "here", "because of"], *([c.what, c.taken, c.why] for c in paper.CHOICES)]
-    return text + "\n" + table(rows).replace("---:", "---")
+    return text + "\n" + markdown_table(rows).replace("---:", "---")
 
 
 def _item(item: Item, found: Reproduction, pictures: str) -> str:
@@ -160,7 +146,7 @@ def _item(item: Item, found: Reproduction, pictures: str) -> str:
 
 
 def _table(one: Table) -> str:
-    return table(one.texts())
+    return markdown_table(one.texts())
 
 
 def _peers(found: Reproduction) -> str:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from smgopt.lab import pool
 from smgopt.lab.files import reported, write_atomically
 from smgopt.lab.reproduce import claims, figures, jobs, outliers, report, series, tables
 from smgopt.lab.reproduce.items import ITEMS
@@ -113,7 +114,8 @@ def reproduce(
         all_of_them = [Job(setup, seed) for setup, seeds in wanted.items() for seed in seeds]
         todo = [job for job in all_of_them if not jobs.done(runs, job)]
         if todo:
-            jobs.run_all(runs, todo, at_a_time, watch(todo, len(all_of_them) - len(todo)))
+            watched = watch(todo, len(all_of_them) - len(todo))
+            pool.run_all(runs, todo, at_a_time, jobs.perform, watched)
         known.update({setup: series.collect(runs, setup, seeds) for setup, seeds in wanted.items()})
     first = next(iter(known.values()))
     # A step that was tried and is too long may diverge; the table of the steps says so.

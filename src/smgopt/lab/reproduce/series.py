@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smgopt.lab import pool
 from smgopt.lab.reproduce import jobs
 from smgopt.lab.reproduce.setups import folder_name
 from smgopt.lab.runs import Run
@@ -142,7 +143,7 @@ def collect(folder: Path, setup: Setup, seeds: Sequence[int]) -> Series:
     diverged = {
         seed: len(records)
         for seed, path, records in zip(seeds, folders, cycles, strict=True)
-        if jobs.diverged(path)
+        if pool.diverged(path)
     }
     levels = np.array(
         [
