@@ -258,6 +258,40 @@ def reproduce(
     command.reproduce(items or [], seeds, jobs, out, quick, listed, publish, json)
 
 
+@app.command()
+@command
+def compare(
+    files: Annotated[list[Path], typer.Argument(metavar="CONTEST.toml...", help="Who is compared on what.")],
+    seeds: Annotated[int, typer.Option(metavar="N", help="How many runs with the chosen steps.")] = 3,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="J", help="Runs at a time; as many as there are cores.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the runs and the figures.")] = Path(
+        "runs/compare"
+    ),
+    publish: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write docs/comparison.md and results/comparison in this repository, too."
+        ),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Compare optimizers on a network and data of yours, each with a tuned step and for the same work.
+
+    A contest is a file: see benchmarks/ for some. Runs that are there are not run again: after Ctrl-C the
+    same command goes on.
+
+    Examples:
+        smgopt compare benchmarks/mnist1d.toml
+
+        smgopt compare benchmarks/*.toml --seeds 5
+    """
+    from smgopt.lab.compare import command
+
+    command.compare(files, seeds, jobs, out, publish, json)
+
+
 def main() -> None:
     """Run the command line."""
     app()

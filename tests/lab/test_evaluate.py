@@ -10,7 +10,7 @@ def test_measure_is_the_mean_over_all_samples(monkeypatch: pytest.MonkeyPatch) -
     x, y = torch.randn(25, 3, dtype=torch.float64), torch.randint(3, (25,))
     whole = measure(torch.nn.Identity(), x, y)
     assert whole[0] == pytest.approx(float(torch.nn.functional.cross_entropy(x, y)))
-    monkeypatch.setattr("smgopt.lab.evaluate._at_once", lambda network: 10)
+    monkeypatch.setattr("smgopt.lab.evaluate._at_once", lambda _: 10)
     assert measure(torch.nn.Identity(), x, y) == pytest.approx(whole)
 
 

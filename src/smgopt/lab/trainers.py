@@ -64,6 +64,23 @@ def make(config: Config, networks: Hierarchy) -> Trainer:
     return Multilevel(build.multilevel(config.optimizer, networks))
 
 
+def cost_of_a_cycle(smoothing: Sequence[Sequence[int]], depths: Sequence[int]) -> float:
+    """In gradients of one block: smoothing, one more gradient where there is a correction, and one trial.
+
+    Args:
+        smoothing: one (ν, μ) a level, coarsest first.
+        depths: the blocks of each level.
+
+    Example:
+        >>> round(cost_of_a_cycle([(1, 0), (1, 0)], [4, 8]), 2)
+        22.67
+    """
+    (first, _), *others = smoothing
+    # A trial is a forward pass, a third of a gradient; if smoothing follows it is the first part of that.
+    steps = ((ν + μ + (1 if μ else 4 / 3)) * N for (ν, μ), N in zip(others, depths[1:], strict=True))
+    return first * depths[0] + sum(steps)
+
+
 class Multilevel:
     """sMG/OPT; a step is a cycle.
 
@@ -88,12 +105,8 @@ class Multilevel:
         self.hierarchy.recalibrate(batches, range(len(self.hierarchy) - 1))
 
     def estimate(self) -> float:
-        """Smoothing, one more gradient where there is a correction, and one trial."""
-        (first, *others), depths = [g["smoothing"] for g in self.optimizer.param_groups], self.work.depths
-        cost: list[float] = [first[0] * depths[0]]
-        # A trial is a forward pass, a third of a gradient; if smoothing follows it is the first part of that.
-        cost += [(ν + μ + 1 + (not μ) / 3) * N for (ν, μ), N in zip(others, depths[1:], strict=True)]
-        return sum(cost)
+        """With the smoothing as it is."""
+        return cost_of_a_cycle([g["smoothing"] for g in self.optimizer.param_groups], self.work.depths)
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's own, which holds the weights of all levels."""
