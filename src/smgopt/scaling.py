@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -41,7 +42,9 @@ class Scaled:
     def before(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
         """Remember the state of the input."""
         y = _first_tensor(args, kwargs)
-        self.version = None if y is None or y.is_inference() else y._version
+        # torch.compile can follow neither question, and its graphs keep a state that is needed later.
+        known = y is not None and not torch.compiler.is_compiling() and not y.is_inference()
+        self.version = y._version if known and y is not None else None
 
     def after(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """The scaled output; whatever else the block gives passes unchanged."""

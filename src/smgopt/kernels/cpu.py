@@ -9,23 +9,24 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
-from . import reference, sweeps
+from . import memory, reference, sweeps
+from . import sums as batch
 from .threads import share
 from .vectors import LINE
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     Array = np.ndarray[Any, Any]
 
 # Multiply-adds that the caller rather does alone: some 150 µs, where waking a thread takes 50.
 ALONE = 5e6
-# Bytes of states that a thread keeps at hand on the way back: a third of its second-level cache.
+# Bytes of states that a thread keeps at hand on the way back: a third of a second-level cache of a megabyte.
 SCRATCH = 5 << 16
 # Bytes of partial sums of the weights' gradients, which bound the number of groups of tiles.
 PARTS = 1 << 28
@@ -61,7 +62,7 @@ def plan(batch: int, depth: int, width: int, itemsize: int, checkpoint: bool) ->
     tiles = -(-count // vectors)
     groups = min(tiles, 8, max(2, PARTS // (depth * width * width * itemsize)))
     group = -(-tiles // groups)
-    stride = max(1, min(64, SCRATCH // (2 * vectors * LINE * width)))
+    stride = max(1, min(64, SCRATCH // (vectors * LINE * width)))
     if checkpoint:
         stride = max(stride, math.isqrt(depth - 1) + 1)
     return Plan(vectors, tiles, group, -(-tiles // group), min(stride, depth))
@@ -75,96 +76,90 @@ def _flat(tensor: Tensor) -> Array:
     return _array(tensor).reshape(-1)
 
 
-def _room(count: int, like: Tensor) -> Array:
-    """Uninitialised numbers, from torch because it aligns them to cache lines."""
-    return like.new_empty(count).numpy()
+class Scaled(NamedTuple):
+    """What the sweeps take for W, b and Δt, and the factor that they leave out of their gradients."""
+
+    W: Array
+    b: Array
+    step: Any
+    left_out: Any
 
 
-def _scaled(W: Tensor, b: Tensor, dt: float, activation: str) -> tuple[Array, Array, Any, Any]:
-    """What the sweeps take for W, b and Δt, and the factor that they leave out of the gradients of W and b.
-
-    As Δt·relu(z) = relu(Δt·z), a relu lets Δt into the weights: once here instead of once for each sample.
-    """
+def _scaled(W: Tensor, b: Tensor, dt: float, activation: str) -> Scaled:
+    """As Δt·relu(z) = relu(Δt·z), a relu lets Δt into the weights: once here, not once for each sample."""
     weights, biases = _flat(W), _flat(b)
     number = weights.dtype.type
     if activation == "relu":
-        return weights * number(dt), biases * number(dt), number(1), number(dt)
-    return weights, biases, number(dt), number(1)
+        weights, biases = (
+            np.multiply(t, number(dt), memory.room(t.size, t.dtype)) for t in (weights, biases)
+        )
+        return Scaled(weights, biases, number(1), number(dt))
+    return Scaled(weights, biases, number(dt), number(1))
 
 
 def _run(
-    sweep: Any, arguments: tuple[Any, ...], room: int, like: Tensor, pieces: int, operations: float
+    sweep: Any, arguments: tuple[Any, ...], room: int, kind: Any, pieces: int, operations: float
 ) -> None:
     """Run a sweep over all pieces, alone or with helpers; every worker has a part of its own in `work`."""
     threads = min(torch.get_num_threads(), pieces) if operations > ALONE else 1
-    work = _room(threads * room, like)
+    work = memory.room(threads * room, kind)
     if threads == 1:
         sweep(*arguments, work, 0, 0, pieces)
     else:
         share(lambda worker, i: sweep(*arguments, work, worker * room, i, i + 1), pieces, threads)
 
 
-def _forward(
-    y: Tensor, W: Tensor, b: Tensor, dt: float, activation: str, keep: Plan | None
-) -> tuple[Tensor, Tensor]:
+def _forward(y: Tensor, scaled: Scaled, activation: str, keep: Plan | None) -> tuple[Tensor, Tensor]:
     """The stack's output and, if a plan says which, the states that the way back starts from."""
-    samples, (depth, width) = _array(y.reshape(-1, y.shape[-1])), b.shape
+    samples, width = _array(y.reshape(-1, y.shape[-1])), y.shape[-1]
+    depth = scaled.b.size // width
     lanes = LINE // y.element_size()
     cut = keep or plan(len(samples), depth, width, y.element_size(), False)
     slots = -(-depth // cut.stride) if keep else 0
-    saved = y.new_empty(cut.tiles * slots * cut.vectors * width * lanes)
+    saved = memory.room(cut.tiles * slots * cut.vectors * width * lanes, samples.dtype)
     out = y.new_empty(samples.shape)
-    weights, biases, step, _ = _scaled(W, b, dt, activation)
-    arguments = (
-        *(samples, weights, biases, step),
-        *(cut.stride, slots, cut.vectors, lanes, saved.numpy(), out.numpy()),
-    )
-    room = sweeps.room(width, cut.vectors, lanes, 0)
-    _run(
-        sweeps.forward(width, activation, samples.dtype.name),
-        arguments,
-        room,
-        y,
-        cut.tiles,
-        len(samples) * W.numel(),
-    )
-    return out.reshape(y.shape), saved
+    arguments = (samples, *scaled[:3], cut.stride, slots, cut.vectors, lanes, saved, out.numpy())
+    room = sweeps.room(width, activation, cut.vectors, lanes, 0)
+    sweep = sweeps.forward(width, activation, samples.dtype.name)
+    _run(sweep, arguments, room, samples.dtype, cut.tiles, len(samples) * scaled.W.size)
+    return out.reshape(y.shape), torch.from_numpy(saved)
 
 
 def _backward(
-    grad: Tensor, W: Tensor, b: Tensor, saved: Tensor, dt: float, activation: str, cut: Plan, wanted: bool
+    grad: Tensor,
+    W: Tensor,
+    b: Tensor,
+    saved: Tensor,
+    scaled: Scaled,
+    activation: str,
+    cut: Plan,
+    wanted: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The gradients of y and, if wanted, of W and b."""
+    """The gradients of y and, if wanted, of tensors like W and b."""
     samples, (depth, width) = _array(grad.reshape(-1, grad.shape[-1])), b.shape
     lanes = LINE // grad.element_size()
     groups = cut.groups if wanted else 0
     dy = grad.new_empty(samples.shape)
-    dW, db = _room(groups * W.numel(), W), _room(groups * b.numel(), b)
-    weights, biases, step, left_out = _scaled(W, b, dt, activation)
+    sums = memory.room(groups * depth * batch.size(width, lanes), samples.dtype)
     arguments = (
-        *(samples, weights, biases, step),
+        *(samples, *scaled[:3]),
         *(cut.stride, -(-depth // cut.stride), cut.vectors, lanes, _flat(saved), dy.numpy()),
-        *(dW, db, cut.group),
+        *(sums, cut.group),
     )
-    room = sweeps.room(width, cut.vectors, lanes, cut.stride)
+    room = sweeps.room(width, activation, cut.vectors, lanes, cut.stride)
     operations = 3 * len(samples) * W.numel()
-    _run(
-        sweeps.backward(width, activation, samples.dtype.name), arguments, room, grad, cut.groups, operations
-    )
+    sweep = sweeps.backward(width, activation, samples.dtype.name)
+    _run(sweep, arguments, room, samples.dtype, cut.groups, operations)
     if not wanted:
         return dy.reshape(grad.shape), None, None
-    return dy.reshape(grad.shape), _total(dW, left_out, W), _total(db, left_out, b)
-
-
-def _total(parts: Array, scale: Any, like: Tensor) -> Tensor:
-    """The scaled sum of parts that are shaped like a tensor."""
-    total = like.new_empty(like.shape)
-    terms, flat = parts.reshape(-1, like.numel()), total.numpy().reshape(-1)
-    pieces = torch.get_num_threads() if parts.size > ALONE else 1
-    ends = [i * flat.size // pieces for i in range(pieces + 1)]
-    add = sweeps.total(flat.dtype.name)
-    share(lambda _, i: add(terms, scale, flat, ends[i], ends[i + 1]), pieces, pieces)
-    return total
+    dW, db = W.new_empty(W.shape), b.new_empty(b.shape)
+    flat = dW.numpy().reshape(-1), db.numpy().reshape(-1)
+    places, add = batch.places(width, lanes).reshape(-1), sweeps.total(width, samples.dtype.name)
+    pieces = torch.get_num_threads() if sums.size > ALONE / 8 else 1
+    ends = [i * depth // pieces for i in range(pieces + 1)]
+    parts = sums.reshape(groups, -1)
+    share(lambda _, i: add(parts, scaled.left_out, places, *flat, ends[i], ends[i + 1]), pieces, pieces)
+    return dy.reshape(grad.shape), dW, db
 
 
 class _ResidualStack(torch.autograd.Function):
@@ -173,7 +168,8 @@ class _ResidualStack(torch.autograd.Function):
         ctx: Any, y: Tensor, W: Tensor, b: Tensor, dt: float, activation: str, checkpoint: bool
     ) -> Tensor:
         ctx.cut = plan(y.numel() // y.shape[-1], *b.shape, y.element_size(), checkpoint)
-        out, states = _forward(y, W, b, dt, activation, ctx.cut)
+        ctx.scaled = _scaled(W, b, dt, activation)
+        out, states = _forward(y, ctx.scaled, activation, ctx.cut)
         ctx.save_for_backward(y, W, b, states)
         ctx.dt, ctx.activation, ctx.checkpoint = dt, activation, checkpoint
         return out
@@ -188,7 +184,7 @@ class _ResidualStack(torch.autograd.Function):
             out = reference.residual_stack(y, W, b, ctx.dt, ctx.activation, checkpoint=ctx.checkpoint)
             found = iter(torch.autograd.grad(out, inputs, grad, create_graph=True))
             return *(next(found) if need else None for need in needed), None, None, None
-        gradients = _backward(grad, W, b, states, ctx.dt, ctx.activation, ctx.cut, needed[1] or needed[2])
+        gradients = _backward(grad, W, b, states, ctx.scaled, ctx.activation, ctx.cut, needed[1] or needed[2])
         return *(g if need else None for g, need in zip(gradients, needed, strict=True)), None, None, None
 
 
@@ -201,4 +197,4 @@ def residual_stack(
     if torch.is_grad_enabled() and (y.requires_grad or W.requires_grad or b.requires_grad):
         result: Tensor = _ResidualStack.apply(y, W, b, dt, activation, checkpoint)  # type: ignore[no-untyped-call]
         return result
-    return _forward(y, W, b, dt, activation, None)[0]
+    return _forward(y, _scaled(W, b, dt, activation), activation, None)[0]

@@ -1,12 +1,13 @@
 """One layer on one tile, forward and backward, as operations that compiled code can call.
 
-A tile is `(vectors, width, lanes)`. By measurement on AVX-512, in cycles for 16 float32 samples and a layer
-of width 10, whose 100 multiply-adds take at least 100 cycles: a step takes 106, the adjoint step 113 and the
-sums over the batch 125 (110 in tiles of 256 samples instead of 128). What that rests on:
+A tile is `(vectors, width, lanes)`. What follows is by measurement on AVX-512, for 16 float32 samples and a
+layer of width 10, whose 100 multiply-adds take 100 cycles where a core does one at a time (Zen 4) and 50
+where it does two (Xeon since Skylake).
 
-- All components of a vector of samples stand in registers at once, and each weight comes from memory as the
-  broadcast operand of a multiply-add. With two vectors at a time each weight is read half as often, but too
-  few registers are left: 120 cycles instead of 106.
+- All components of a vector of samples stand in registers at once. Where one multiply-add is done at a time,
+  each weight comes from memory as its broadcast operand: a step takes 106 cycles, and 120 with two vectors
+  that share each weight. Where two are done at a time, that is more than can be read, and sharing takes 60
+  instead of 65.
 - The layout makes every address a constant offset from one pointer. With `(width, samples)`, rows as long as
   the tile, a step took a fifth longer.
 - The sum over k is unrolled: the width is known when the layer is compiled. Great widths are unrolled in
@@ -21,23 +22,27 @@ from typing import TYPE_CHECKING, Any
 from numba import types
 from numba.extending import intrinsic
 
-from .vectors import REGISTERS, Emitter, integer
+from .vectors import HOST, REGISTERS, Emitter, integer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _UNROLL = 16  # terms of a sum that are written out; longer sums are loops over parts of at most that many
-# Blocks of sums that stand in registers together: rows of W·y; rows and columns of delta·yᵀ, which need
-# another register for each column. The rest is for operands and constants.
+# Rows of W·y that stand in registers together; the rest is for operands and constants.
 _ROWS = 24 if REGISTERS == 32 else 6
-_BLOCK, _COLUMNS = (4, 6) if REGISTERS == 32 else (2, 2)
+# Vectors of samples that share each weight that is read: see above.
+_TOGETHER = 2 if REGISTERS == 32 and HOST != "znver4" else 1
 
 
 class _Relu:
     """relu(z) = max(0, z). The weights contain Δt, as Δt·relu(z) = relu(Δt·z).
 
-    What is kept for the way back is Δt·relu(z): the derivative is Δt where it is positive, 0 at 0.
+    What is kept for the way back is where Δt·relu(z) is positive: the derivative is Δt there, and 0 at 0. A
+    bit a number instead of the number, because writing layers to the second cache and reading them again
+    takes as long as computing them.
     """
+
+    bits = True
 
     @staticmethod
     def value(emit: Emitter, z: Any) -> Any:
@@ -49,9 +54,13 @@ class _Relu:
         return emit.builder.fadd(y, value)
 
     @staticmethod
-    def delta(emit: Emitter, value: Any, g: Any, _dt: Any) -> Any:
-        zero = emit.constant(0.0)
-        return emit.builder.select(emit.builder.fcmp_unordered("<", zero, value), g, zero)
+    def keep(emit: Emitter, value: Any, base: Any, index: Any) -> None:
+        positive = emit.builder.fcmp_unordered("<", emit.constant(0.0), value)  # or not a number
+        emit.store_bits(positive, base, index)
+
+    @staticmethod
+    def delta(emit: Emitter, base: Any, index: Any, g: Any, _dt: Any) -> Any:
+        return emit.builder.select(emit.load_bits(base, index), g, emit.constant(0.0))
 
 
 class _Tanh:
@@ -60,6 +69,8 @@ class _Tanh:
     E comes from its power series at −2|z| / 2^h and from h doublings E ← E·(2 + E). These do not amplify
     relative errors, so small z keep their relative accuracy; and nothing in it branches.
     """
+
+    bits = False
 
     @staticmethod
     def value(emit: Emitter, z: Any) -> Any:
@@ -84,8 +95,12 @@ class _Tanh:
         return emit.multiply_add(dt, value, y)
 
     @staticmethod
-    def delta(emit: Emitter, value: Any, g: Any, dt: Any) -> Any:
-        builder = emit.builder
+    def keep(emit: Emitter, value: Any, base: Any, index: Any) -> None:
+        emit.store(value, base, emit.index(0, (index, emit.lanes)))
+
+    @staticmethod
+    def delta(emit: Emitter, base: Any, index: Any, g: Any, dt: Any) -> Any:
+        builder, value = emit.builder, emit.load(base, emit.index(0, (index, emit.lanes)))
         slope = builder.fsub(emit.constant(1.0), builder.fmul(value, value))
         return builder.fmul(slope, builder.fmul(dt, g))
 
@@ -93,7 +108,16 @@ class _Tanh:
 _ACTIVATIONS: dict[str, Any] = {"relu": _Relu, "tanh": _Tanh}
 
 
-def _layer(function: Callable[..., Any]) -> Any:
+def packed(activation: str) -> int:
+    """How many numbers of σ are kept in the room of one.
+
+    >>> packed("relu"), packed("tanh")
+    (32, 1)
+    """
+    return 32 if _ACTIVATIONS[activation].bits else 1
+
+
+def layer(function: Callable[..., Any]) -> Any:
     """An operation for compiled code from a function of the arguments' types.
 
     The function answers with its signature and with what writes its LLVM code.
@@ -101,7 +125,7 @@ def _layer(function: Callable[..., Any]) -> Any:
     return intrinsic(prefer_literal=True)(function)
 
 
-@_layer
+@layer
 def step(
     _: Any,
     width: Any,
@@ -127,33 +151,39 @@ def step(
         weights, biases = emit.data(W, *arguments[4:6]), emit.data(b, *arguments[6:8])
         source, target, values = (emit.data(work, arguments[9], at) for at in arguments[10:])
         dt_vector = emit.splat(arguments[8])
-        with emit.loop(arguments[3]) as vector:
 
-            def rows(j: Any, height: int) -> None:
-                z = emit.accumulators([emit.broadcast(biases, emit.index(r, (j, 1))) for r in range(height)])
+        def tile(vectors: Sequence[Any]) -> None:
+            def rows(j: Any, height: int, _: Any) -> None:
+                starts = [emit.broadcast(biases, emit.index(r, (j, 1))) for r in range(height)]
+                z = [emit.accumulators(starts) for _ in vectors]
 
-                def terms(k: Any, length: int) -> None:
+                def terms(k: Any, length: int, _: Any) -> None:
                     for t in range(length):
-                        y_k = emit.load(source, emit.place(w, vector, k, t))
+                        y_k = [emit.load(source, emit.place(w, vector, k, t)) for vector in vectors]
                         for r in range(height):
                             weight = emit.broadcast(weights, emit.index(r * w + t, (j, w), (k, 1)))
-                            emit.add_product(z[r], weight, y_k)
+                            for z_v, y_v in zip(z, y_k, strict=True):
+                                emit.add_product(z_v[r], weight, y_v)
 
                 emit.parts(w, _UNROLL, terms)
-                for r in range(height):
-                    place = emit.place(w, vector, j, r)
-                    value = sigma.value(emit, builder.load(z[r]))
-                    if keeps:
-                        emit.store(value, values, place)
-                    emit.store(sigma.advance(emit, emit.load(source, place), value, dt_vector), target, place)
+                for vector, z_v in zip(vectors, z, strict=True):
+                    for r in range(height):
+                        place = emit.place(w, vector, j, r)
+                        value = sigma.value(emit, builder.load(z_v[r]))
+                        if keeps:
+                            sigma.keep(emit, value, values, emit.index(r, (vector, w), (j, 1)))
+                        state = sigma.advance(emit, emit.load(source, place), value, dt_vector)
+                        emit.store(state, target, place)
 
-            emit.parts(w, _ROWS, rows)
+            emit.parts(w, _ROWS // len(vectors), rows)
+
+        emit.together(arguments[3], _TOGETHER, tile)
         return context.get_dummy_value()
 
     return signature, write
 
 
-@_layer
+@layer
 def adjoint(
     _: Any,
     width: Any,
@@ -177,34 +207,41 @@ def adjoint(
         weights = emit.data(W, *arguments[3:5])
         values, source, target, deltas = (emit.data(work, arguments[6], at) for at in arguments[7:])
         dt_vector = emit.splat(arguments[5])
-        with emit.loop(arguments[2]) as vector:
 
-            def rows(k: Any, height: int) -> None:
-                places = [emit.place(w, vector, k, r) for r in range(height)]
-                total = emit.accumulators([emit.load(source, place) for place in places])
+        def tile(vectors: Sequence[Any]) -> None:
+            def rows(k: Any, height: int, _: Any) -> None:
+                places = [[emit.place(w, vector, k, r) for r in range(height)] for vector in vectors]
+                total = [emit.accumulators([emit.load(source, place) for place in row]) for row in places]
 
-                def terms(j: Any, length: int) -> None:
+                def terms(j: Any, length: int, _: Any) -> None:
                     for t in range(length):
-                        place = emit.place(w, vector, j, t)
-                        # Every block of rows computes delta anew: cheaper than a pass of its own.
-                        value, g_j = emit.load(values, place), emit.load(source, place)
-                        delta_j = sigma.delta(emit, value, g_j, dt_vector)
-                        emit.store(delta_j, deltas, place)
+                        deltas_j = []
+                        for vector in vectors:
+                            place = emit.place(w, vector, j, t)
+                            # Every block of rows computes delta anew: cheaper than a pass of its own.
+                            kept_j = emit.index(t, (vector, w), (j, 1))
+                            delta_j = sigma.delta(emit, values, kept_j, emit.load(source, place), dt_vector)
+                            emit.store(delta_j, deltas, place)
+                            deltas_j.append(delta_j)
                         for r in range(height):
                             weight = emit.broadcast(weights, emit.index(t * w + r, (j, w), (k, 1)))
-                            emit.add_product(total[r], weight, delta_j)
+                            for total_v, delta_v in zip(total, deltas_j, strict=True):
+                                emit.add_product(total_v[r], weight, delta_v)
 
                 emit.parts(w, _UNROLL, terms)
-                for variable, place in zip(total, places, strict=True):
-                    emit.store(builder.load(variable), target, place)
+                for total_v, row in zip(total, places, strict=True):
+                    for variable, place in zip(total_v, row, strict=True):
+                        emit.store(builder.load(variable), target, place)
 
-            emit.parts(w, _ROWS, rows)
+            emit.parts(w, _ROWS // len(vectors), rows)
+
+        emit.together(arguments[2], _TOGETHER, tile)
         return context.get_dummy_value()
 
     return signature, write
 
 
-@_layer
+@layer
 def copy(_: Any, width: Any, count: Any, source: Any, source_at: Any, target: Any, target_at: Any) -> Any:
     """Copy a tile of `count` vectors."""
     w = width.literal_value
@@ -221,81 +258,19 @@ def copy(_: Any, width: Any, count: Any, source: Any, source_at: Any, target: An
     return signature, write
 
 
-@_layer
-def prefetch(_: Any, width: Any, array: Any, place: Any) -> Any:
-    """Ask for the width² numbers at a place of an array; it need not exist.
+@layer
+def prefetch(_: Any, count: Any, array: Any, place: Any) -> Any:
+    """Ask for so many numbers at a place of an array; it need not exist.
 
     They are the next layer's. Layers are shorter than what the machine itself takes for a pattern.
     """
-    w = width.literal_value
-    signature = types.void(width, array, place)
+    signature = types.void(count, array, place)
 
     def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         emit = Emitter(context, builder, array.dtype)
         start = emit.data(array, *arguments[1:])
-        for i in range(min(-(-w * w // emit.lanes) + 1, _UNROLL)):
+        for i in range(min(-(-count.literal_value // emit.lanes) + 1, _UNROLL)):
             emit.prefetch(start, integer(i * emit.lanes))
-        return context.get_dummy_value()
-
-    return signature, write
-
-
-@_layer
-def batch_sums(
-    _: Any,
-    width: Any,
-    count: Any,
-    fresh: Any,
-    work: Any,
-    delta: Any,
-    y: Any,
-    dW: Any,
-    dW_at: Any,
-    db: Any,
-    db_at: Any,
-) -> Any:
-    """Over the samples of a tile: dW += Σ_s delta_s y_sᵀ and db += Σ_s delta_s; `fresh`: from 0.
-
-    Lane by lane over the vectors, then over the lanes: an order that depends on shapes only. The bias is
-    column w of the block of sums, with y = 1.
-    """
-    w = width.literal_value
-    signature = types.void(width, count, fresh, work, delta, y, dW, dW_at, db, db_at)
-
-    def write(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        emit = Emitter(context, builder, work.dtype)
-        deltas, states = (emit.data(work, arguments[3], at) for at in arguments[4:6])
-        weights, biases = emit.data(dW, *arguments[6:8]), emit.data(db, *arguments[8:])
-
-        def rows(j: Any, height: int) -> None:
-            def columns(k: Any, length: int, bias: bool = False) -> None:
-                totals = [emit.accumulators([emit.constant(0.0)] * (length + bias)) for _ in range(height)]
-                with emit.loop(arguments[1]) as vector:
-                    operands = [emit.load(states, emit.place(w, vector, k, c)) for c in range(length)]
-                    for r in range(height):
-                        delta_j = emit.load(deltas, emit.place(w, vector, j, r))
-                        for variable, y_k in zip(totals[r], operands, strict=False):
-                            emit.add_product(variable, delta_j, y_k)
-                        if bias:
-                            last = totals[r][-1]
-                            builder.store(builder.fadd(builder.load(last), delta_j), last)
-                for r in range(height):
-                    sums = emit.sums([builder.load(variable) for variable in totals[r]])
-                    if length:
-                        emit.accumulate(
-                            sums, 0, length, arguments[2], weights, emit.index(r * w, (j, w), (k, 1))
-                        )
-                    if bias:
-                        emit.accumulate(sums, length, 1, arguments[2], biases, emit.index(r, (j, 1)))
-
-            # The bias is one more column of the last block.
-            blocks = -(-(w + 1) // _COLUMNS)
-            tail = (w + 1) // blocks - 1
-            if w > tail:
-                emit.parts(w - tail, _COLUMNS, columns)
-            columns(integer(w - tail), tail, bias=True)
-
-        emit.parts(w, _BLOCK, rows)
         return context.get_dummy_value()
 
     return signature, write

@@ -16,10 +16,13 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numba
+import numpy as np
 from numba import types
 
 from . import layers, vectors
-from .layers import adjoint, batch_sums, copy, prefetch, step
+from . import sums as batch
+from .layers import adjoint, copy, prefetch, step
+from .sums import batch_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +31,14 @@ if TYPE_CHECKING:
 def _compiled(function: Callable[..., Any], name: str, dtype: str, kinds: str) -> Any:
     """Compile without the GIL and keep the result on disk, where a directory for it can be found and written.
 
-    In `kinds`, i is an integer, f a number of the dtype, a and A arrays of them with one and two dimensions.
+    In `kinds`, i is an integer, f a number of the dtype, I and a arrays of them, A one of two dimensions.
     """
     # numba looks only at the date of this file to see whether what it finds on disk is still valid, and two
     # processes that compile different variants under one name can mix them up. So a name tells everything.
-    sources = "".join(inspect.getsource(module) for module in (layers, vectors))
+    sources = "".join(inspect.getsource(module) for module in (layers, batch, vectors))
     function.__qualname__ = f"{name}_{dtype}_{zlib.crc32(sources.encode()):08x}"
     number = getattr(types, dtype)
-    of = {"i": types.int64, "f": number, "a": number[::1], "A": number[:, ::1]}
+    of = {"i": types.int64, "I": types.int64[::1], "f": number, "a": number[::1], "A": number[:, ::1]}
     signature = types.void(*(of[kind] for kind in kinds))
     try:
         return numba.njit(signature, nogil=True, cache=True)(function)
@@ -76,26 +79,33 @@ def _scatter(work: Any, tile: Any, start: Any, count: Any, lanes: Any, samples: 
 
 
 @functools.cache
-def total(dtype: str) -> Any:
-    """A function for out[i] = Σ_c scale · parts[c, i], first ≤ i < last, summed in the order of c."""
+def total(width: int, dtype: str) -> Any:
+    """The sum over groups of the layers first … last − 1, as the gradients of W and b.
 
-    def total(parts: Any, scale: Any, out: Any, first: Any, last: Any) -> None:
-        for start in range(first, last, 1024):
-            # The sum stays in the first cache. LLVM vectorises indices that count from 0: ten times faster.
-            out_part = out[start : min(start + 1024, last)]
-            for i in range(out_part.size):
-                out_part[i] = 0
+    dW[n, j, k] = Σ_c scale · parts[c, n, places[j, k]], in the order of c; db alike with k = w.
+    """
+
+    def total(parts: Any, scale: Any, places: Any, dW: Any, db: Any, first: Any, last: Any) -> None:
+        size = parts.shape[1] // (db.size // width)
+        sums = np.empty(size, parts.dtype)
+        for n in range(first, last):
+            sums[:] = 0
             for c in range(parts.shape[0]):
-                part = parts[c, start : start + out_part.size]
-                for i in range(out_part.size):
-                    out_part[i] += scale * part[i]
+                part = parts[c, n * size : (n + 1) * size]
+                for i in range(size):
+                    sums[i] += scale * part[i]
+            for j in range(width):
+                for k in range(width):
+                    dW[(n * width + j) * width + k] = sums[places[j * (width + 1) + k]]
+                db[n * width + j] = sums[places[j * (width + 1) + width]]
 
-    return _compiled(total, "total", dtype, "Afaii")
+    return _compiled(total, f"total_{width}", dtype, "AfIaaii")
 
 
-def room(width: int, size: int, lanes: int, stride: int) -> int:
-    """The numbers that a worker needs in `work`: 4 tiles, and 2 for each layer of a stride."""
-    return (4 + 2 * stride) * size * width * lanes
+def room(width: int, activation: str, size: int, lanes: int, stride: int) -> int:
+    """The numbers that a worker needs in `work`: 4 tiles; y and what σ keeps for each layer of a stride."""
+    tile = size * width * lanes
+    return 4 * tile + stride * (tile + -(-tile // layers.packed(activation)))
 
 
 @functools.cache
@@ -144,7 +154,8 @@ def forward(width: int, activation: str, dtype: str) -> Any:
 @functools.cache
 def backward(width: int, activation: str, dtype: str) -> Any:
     """The sweep from the gradient of the output to those of y, W and b; arguments as for `forward`."""
-    square = width * width
+    square, packed = width * width, layers.packed(activation)
+    places = batch.size(width, vectors.LINE // np.dtype(dtype).itemsize)
 
     def backward(
         grad: Any,
@@ -157,8 +168,7 @@ def backward(width: int, activation: str, dtype: str) -> Any:
         lanes: Any,
         saved: Any,
         dy: Any,
-        dW: Any,  # one after the other, a sum for each group of tiles; empty: none is wanted
-        db: Any,
+        sums: Any,  # of each group of tiles, of each layer; empty: none is wanted
         group_size: Any,  # tiles in a group; the share is counted in groups
         work: Any,
         base: Any,
@@ -167,7 +177,7 @@ def backward(width: int, activation: str, dtype: str) -> Any:
     ) -> None:
         length = size * width * lanes
         g, before, delta, states = base, base + length, base + 2 * length, base + 3 * length
-        values = states + (stride + 1) * length
+        values, kept = states + (stride + 1) * length, (length + packed - 1) // packed
         depth, tiles = b.size // width, saved.size // (slots * length)
         for group in range(first, last):
             for tile in range(group * group_size, min((group + 1) * group_size, tiles)):
@@ -184,20 +194,19 @@ def backward(width: int, activation: str, dtype: str) -> Any:
                     copy(width, count, saved, place, work, states)
                     for i in range(layers):
                         W_n, b_n = (layer + i) * square, (layer + i) * width
-                        state, value = states + i * length, values + i * length
+                        state, value = states + i * length, values + i * kept
                         after = state + length
                         step(width, activation, True, count, W, W_n, b, b_n, dt, work, state, after, value)
                     for i in range(layers - 1, -1, -1):
-                        W_n, value = (layer + i) * square, values + i * length
-                        prefetch(width, W, W_n - square)
+                        W_n, value = (layer + i) * square, values + i * kept
+                        prefetch(square, W, W_n - square)
                         adjoint(width, activation, count, W, W_n, dt, work, value, g, before, delta)
-                        if dW.size > 0:
-                            row = group * depth + layer + i
-                            dW_n, db_n, state = row * square, row * width, states + i * length
+                        if sums.size > 0:
+                            row, state = (group * depth + layer + i) * places, states + i * length
                             fresh = tile == group * group_size
-                            prefetch(width, dW, dW_n - square)
-                            batch_sums(width, count, fresh, work, delta, state, dW, dW_n, db, db_n)
+                            prefetch(places, sums, row - places)
+                            batch_sums(width, count, fresh, work, delta, state, sums, row)
                         g, before = before, g
                 _scatter(work, g, start, count, lanes, dy)
 
-    return _compiled(backward, f"backward_{width}_{activation}", dtype, "AaafiiiiaAaaiaiii")
+    return _compiled(backward, f"backward_{width}_{activation}", dtype, "AaafiiiiaAaiaiii")

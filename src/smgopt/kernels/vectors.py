@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 LINE = 64
+HOST = binding.get_host_cpu_name()
 REGISTERS = 32 if binding.get_host_cpu_features().get("avx512f") else 8
 
 _INT = ir.IntType(64)
@@ -30,6 +31,17 @@ _function: Any = cgutils.get_or_insert_function
 def integer(value: int) -> Any:
     """A constant index."""
     return ir.Constant(_INT, value)
+
+
+def cut(total: int, most: int) -> list[tuple[int, int]]:
+    """Start and length of the fewest parts of 0 … total − 1 that are at most so long; the longer ones first.
+
+    >>> cut(10, 4)
+    [(0, 4), (4, 3), (7, 3)]
+    """
+    count = -(-total // most)
+    length, longer = divmod(total, max(1, count))
+    return [(i * length + min(i, longer), length + (i < longer)) for i in range(count)]
 
 
 class Emitter:
@@ -52,6 +64,15 @@ class Emitter:
         """What is emitted inside happens for 0 … count − 1."""
         with cgutils.for_range(self.builder, count, intp=_INT) as loop:
             yield loop.index
+
+    def together(self, count: Any, most: int, body: Callable[[Sequence[Any]], None]) -> None:
+        """Emit `body` for 0 … count − 1, `most` numbers at a time, and for what is left one by one."""
+        whole = self.builder.udiv(count, integer(most))
+        with self.loop(whole) as i:
+            body([self.index(k, (i, most)) for k in range(most)])
+        if most > 1:
+            with self.loop(self.builder.urem(count, integer(most))) as rest:
+                body([self.index(0, (whole, most), (rest, 1))])
 
     def index(self, constant: int, *terms: tuple[Any, int]) -> Any:
         """The index constant + Σ value · factor."""
@@ -76,6 +97,17 @@ class Emitter:
         """Put a vector into memory."""
         address = self.builder.bitcast(self.builder.gep(base, [index]), value.type.as_pointer())
         self.builder.store(value, address).align = self.bytes
+
+    def store_bits(self, bits: Any, base: Any, index: Any) -> None:
+        """Put a vector of truths into memory, a bit for each lane, at an index counted in such vectors."""
+        kind = ir.IntType(self.lanes)
+        address = self.builder.gep(self.builder.bitcast(base, kind.as_pointer()), [index])
+        self.builder.store(self.builder.bitcast(bits, kind), address)
+
+    def load_bits(self, base: Any, index: Any) -> Any:
+        """The vector of truths that `store_bits` has left there."""
+        address = self.builder.gep(self.builder.bitcast(base, ir.IntType(self.lanes).as_pointer()), [index])
+        return self.builder.bitcast(self.builder.load(address), ir.VectorType(ir.IntType(1), self.lanes))
 
     def prefetch(self, base: Any, index: Any) -> None:
         """Ask for a cache line that will be read or written soon."""
@@ -119,48 +151,44 @@ class Emitter:
             self.builder.store(start, variable)
         return variables
 
-    def parts(self, total: int, most: int, body: Callable[[Any, int], None]) -> None:
-        """Emit `body(start, length)` for 0 … total − 1 in parts that are as equal as can be."""
-        length, longer = divmod(total, -(-total // most))
-        start = 0
-        for count, size in ((longer, length + 1), (-(-total // most) - longer, length)):
-            if count == 1:
-                body(integer(start), size)
-            elif count > 1:
-                with self.loop(integer(count)) as part:
-                    body(self.index(start, (part, size)), size)
-            start += count * size
+    def parts(self, total: int, most: int, body: Callable[[Any, int, Any], None]) -> None:
+        """Emit `body(start, length, number)` for the parts of 0 … total − 1 that `cut` makes."""
+        shares = cut(total, most)
+        for length in sorted({length for _, length in shares}, reverse=True):
+            equal = [i for i, (_, found) in enumerate(shares) if found == length]
+            number, start = equal[0], shares[equal[0]][0]
+            if len(equal) == 1:
+                body(integer(start), length, integer(number))
+                continue
+            with self.loop(integer(len(equal))) as i:
+                body(self.index(start, (i, length)), length, self.index(number, (i, 1)))
 
     def sums(self, vectors: Sequence[Any]) -> Any:
         """The short vector of the sums of each vector's lanes.
 
-        Two vectors of partial sums become one of half as many partial sums each, and so on. Halves are taken
-        across the 128-bit parts of a register first and inside them last, where one shuffle is one cheap
-        instruction. `owner` says which vector's sum a lane belongs to.
+        Two vectors of partial sums become one of half as many partial sums each, and so on: lanes whose bit
+        `half` is clear go to the first one, the others to the second, and each takes the lane that differs
+        from its own in that bit. So one operand of the addition is a blend, which any unit does; the other
+        is a true shuffle. Bits whose shuffle stays inside the 128-bit parts of a register go first, while
+        there are many vectors. `owner` says which vector's sum a lane belongs to.
         """
         pairs = [(vector, [i] * self.lanes) for i, vector in enumerate(vectors)]
-        quarter = self.lanes // 4
-        group = self.lanes
-        while group > 1:
-            spans = [(0, 2 * self.lanes)]
-            if group <= quarter:
-                starts = range(0, self.lanes, quarter)
-                spans = [(s + t, s + t + quarter) for s in starts for t in (0, self.lanes)]
-            low = [i for first, last in spans for i in range(first, last) if i % group < group // 2]
-            high = [i + group // 2 for i in low]
+        for half in (bit for bit in (2, 4, 1, 8) if bit < self.lanes):
+            kept = [i + self.lanes * bool(i & half) for i in range(self.lanes)]
+            other = [i - half if i >= self.lanes else i + half for i in kept]
             halved = []
             for i in range(0, len(pairs), 2):
                 (a, of_a), (b, of_b) = pairs[i], pairs[min(i + 1, len(pairs) - 1)]
-                total = self.builder.fadd(self.shuffle(a, b, low), self.shuffle(a, b, high))
-                halved.append((total, [(of_a + of_b)[k] for k in low]))
-            pairs, group = halved, group // 2
+                total = self.builder.fadd(self.shuffle(a, b, kept), self.shuffle(a, b, other))
+                halved.append((total, [(of_a + of_b)[k] for k in kept]))
+            pairs = halved
         result, owner = pairs[0]
-        return self.shuffle(result, result, [owner.index(i) for i in range(len(vectors))])
+        # As many lanes as are a power of two, so that they are written in one go; what fills up is not read.
+        room = 1 << (len(vectors) - 1).bit_length()
+        return self.shuffle(result, result, [owner.index(min(i, len(vectors) - 1)) for i in range(room)])
 
-    def accumulate(self, sums: Any, first: int, count: int, fresh: Any, base: Any, index: Any) -> None:
-        """Add `count` of the sums, from number `first` on, to numbers in memory, or put them there."""
-        part = self.shuffle(sums, sums, range(first, first + count))
-        old = self.builder.select(
-            fresh, ir.Constant(part.type, [0.0] * count), self.load(base, index, part.type)
-        )
-        self.store(self.builder.fadd(old, part), base, index)
+    def accumulate(self, sums: Any, fresh: Any, base: Any, index: Any) -> None:
+        """Add the sums to numbers in memory, or put them there."""
+        none = ir.Constant(sums.type, [0.0] * sums.type.count)
+        old = self.builder.select(fresh, none, self.load(base, index, sums.type))
+        self.store(self.builder.fadd(old, sums), base, index)

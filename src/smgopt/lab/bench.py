@@ -145,10 +145,15 @@ def gradient_of(stack: nn.Module) -> Callable[[], object]:
 
 
 def alternate(subjects: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """The seconds that each subject takes in each round, after one round that does not count."""
+    """The seconds that each subject takes in each round, after one round that does not count.
+
+    Each runs twice in a row and the second time counts, as training takes one gradient after another: what
+    the subject before it left in the caches, or threads of its that still wait, belong to neither.
+    """
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(rounds + 1):
         for name, subject in subjects.items():
+            subject()
             start = time.perf_counter()
             subject()
             times[name].append(time.perf_counter() - start)
