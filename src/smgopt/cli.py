@@ -13,8 +13,11 @@ import typer
 from smgopt.lab.errors import Interrupted, UserError
 
 # Before torch is loaded, which reads it once: a thread that waits for others by spinning keeps a core from
-# whatever else runs on the machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# whatever else runs on the machine. GNU's OpenMP may turn 5,000 times, some 50 µs, before it sleeps: as long
+# as it takes to wake up, and long enough between a cycle's short operations. Whoever has set either decides.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "5000"}
+if not WAITING.keys() & os.environ.keys():
+    os.environ.update(WAITING)
 
 P = ParamSpec("P")
 T = TypeVar("T")
