@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,21 @@ def test_a_hierarchy_halves_all_three_stages(norm: smgopt.networks.Norm) -> None
     opt = smgopt.SMGOpt(hier, 0.05)
     losses = [opt.step(lambda n: F.cross_entropy(n(x), y)).item() for _ in range(5)]
     assert losses[-1] < losses[0]
+
+
+def test_compiled_levels_take_the_same_steps() -> None:
+    net = smgopt.ConvResNet(inputs=3, outputs=4, width=4, depth=2, norm="group").double()
+    x, y = torch.randn(6, 3, 8, 8, dtype=torch.float64), torch.arange(6) % 4
+    losses = []
+    for compiled in (False, True):
+        hier = smgopt.Hierarchy(copy.deepcopy(net), levels=2)
+        if compiled:
+            # Traced as always, but run by torch: that needs no C++ compiler.
+            assert hier.compile(backend="eager") is hier
+            assert hier[0]._compiled_call_impl is not None
+        opt = smgopt.SMGOpt(hier, 0.05)
+        losses.append([opt.step(lambda n: F.cross_entropy(n(x), y)).item() for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
 
 
 def test_bad_arguments() -> None:

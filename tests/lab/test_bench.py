@@ -13,7 +13,7 @@ from smgopt.lab import bench
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"DEPTH": 16, "BATCH": 8, "LEVELS": 4, "PRODUCT": 16}.items():
+    for name, value in {"DEPTH": 16, "BATCH": 8, "LEVELS": 4, "CYCLES": 3, "PRODUCT": 16}.items():
         monkeypatch.setattr(bench, name, value)
     monkeypatch.setattr(bench, "_race", lambda runners: [0.5 * runners] * runners)
     monkeypatch.setattr(bench, "peak", lambda: 100.0)
