@@ -2,8 +2,8 @@
 
     python benchmarks/compile.py results/compile.json
 
-Needs a C++ compiler, as torch.compile does on the CPU. What is compared is a whole cycle after the first ones,
-which compile everything; their seconds are recorded, too.
+Needs a C++ compiler, as torch.compile does on the CPU. What is compared is a whole cycle after the first
+ones, which compile everything; their seconds are recorded, too.
 """
 
 import copy

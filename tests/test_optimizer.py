@@ -136,6 +136,43 @@ def _of_another_depth() -> dict[str, Any]:
     return smgopt.SMGOpt(smgopt.Hierarchy(smgopt.ResNet(6, 3, width=4, depth=32), levels=4)).state_dict()
 
 
+def _of_unknown_options(state: dict[str, Any]) -> None:
+    state["options"]["coupling"] = "loose"
+
+
+def _without_work(state: dict[str, Any]) -> None:
+    del state["work"]
+
+
+@pytest.mark.parametrize(("spoil", "error"), [(_of_unknown_options, ValueError), (_without_work, KeyError)])
+def test_a_state_that_cannot_be_used_changes_nothing(spoil: Any, error: type[Exception]) -> None:
+    opt = smgopt.SMGOpt(classification()[0], 0.2)
+    state = copy.deepcopy(smgopt.SMGOpt(classification()[0], 0.7).state_dict())
+    spoil(state)
+    before = [bits(network) for network in opt.hierarchy]
+    with pytest.raises(error):
+        opt.load_state_dict(state)
+    assert [bits(network) for network in opt.hierarchy] == before
+    assert opt.param_groups[0]["lr"] == 0.2
+
+
+def test_a_loss_with_gradients_inside() -> None:
+    hier, _ = classification(depth=8, levels=3)
+    x = torch.randn(10, 6, dtype=torch.float64)
+
+    def penalised(network: nn.Module) -> Tensor:
+        with torch.enable_grad():
+            at = x.clone().requires_grad_()
+            out = network(at)
+            (slope,) = torch.autograd.grad(out.sum(), at, create_graph=True)
+        loss: Tensor = out.square().mean() + slope.square().mean()
+        return loss
+
+    opt = smgopt.SMGOpt(hier, 0.1)
+    losses = [opt.step(penalised).item() for _ in range(10)]
+    assert losses[-1] < losses[0]
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [

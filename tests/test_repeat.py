@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import smgopt
 from tests.problems import bits
@@ -121,6 +122,74 @@ def test_a_failed_cycle_leaves_the_statistics_as_they_were() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+class Replacing(nn.Module):
+    """A residual block whose statistics are new tensors, and part of what it computes."""
+
+    mean: Tensor
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("seen", torch.zeros(0))
+
+    def forward(self, y: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+        self.seen = torch.cat([self.seen, torch.ones(1)])
+        out: Tensor = y + 0.2 * torch.relu(self.map(y - self.mean))
+        return out
+
+
+def test_statistics_that_are_replaced_move_once_and_are_the_same_for_all_evaluations() -> None:
+    net = nn.Sequential(*(Replacing() for _ in range(4)))
+    x, y = torch.randn(30, 4) + 1, torch.randn(30, 4)
+    values: dict[int, list[float]] = {}
+
+    def loss(network: nn.Module) -> Tensor:
+        value = F.mse_loss(network(x), y)
+        values.setdefault(id(network), []).append(value.item())
+        return value
+
+    hier = smgopt.Hierarchy(net, levels=2)
+    opt = smgopt.SMGOpt(hier, 1e-12, smoothing=((2, 0), (0, 1)), initial_step=1e-9)
+    for cycle in (1, 2):
+        opt.step(loss)
+        for network in hier:
+            assert {len(b.seen) for b in network.children() if isinstance(b, Replacing)} == {cycle}
+    for found in values.values():
+        # Weights hardly move: what differs is the state that the network is in.
+        assert len({round(value, 6) for value in found}) == 2, found
+
+    before = [b.clone() for network in hier for b in network.buffers()]
+
+    def failing(network: nn.Module) -> Tensor:
+        if network is hier[0]:
+            raise KeyboardInterrupt
+        return loss(network)
+
+    with pytest.raises(KeyboardInterrupt):
+        opt.step(failing)
+    after = [b for network in hier for b in network.buffers()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+class Checkpointed(Noisy):
+    """The same block, which computes its activations a second time on the way back."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        out: Tensor = checkpoint(super().forward, y, use_reentrant=False)
+        return out
+
+
+def test_activations_computed_a_second_time_do_not_move_statistics() -> None:
+    net = nn.Sequential(*(Checkpointed() for _ in range(4)))
+    hier = smgopt.Hierarchy(net, levels=2)
+    x = torch.randn(30, 4)
+    smgopt.SMGOpt(hier, 0.1).step(lambda n: n(x).square().mean())
+    assert [counts(network) for network in hier] == [{1}, {1}]
+
+
 def test_coarse_levels_follow_the_mode_of_the_finest() -> None:
     net, loss = problem()
     hier = smgopt.Hierarchy(net, levels=3)
@@ -145,3 +214,33 @@ def test_recalibration_takes_the_plain_average_and_keeps_the_mode() -> None:
     assert norm.momentum == 0.1
     assert norm.training
     assert counts(hier[1]) == {0}
+
+
+def test_recalibration_leaves_frozen_layers_alone() -> None:
+    net, _ = problem(dropout=0.0)
+    hier = smgopt.Hierarchy(net, levels=1)
+    frozen, free = net.get_submodule("1.norm"), net.get_submodule("2.norm")
+    assert isinstance(frozen, nn.BatchNorm1d)
+    frozen.eval()
+    frozen.running_mean.fill_(7.0)  # type: ignore[union-attr]
+    hier.recalibrate([torch.randn(50, 6)])
+    assert torch.equal(frozen.running_mean, torch.full((4,), 7.0))  # type: ignore[arg-type]
+    assert (frozen.training, free.training) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("batches", "error"), [([torch.randn(50, 6), "no batch"], TypeError), ([], ValueError)]
+)
+def test_a_failed_recalibration_changes_nothing(batches: list[object], error: type[Exception]) -> None:
+    net, _ = problem(dropout=0.0)
+    hier = smgopt.Hierarchy(net, levels=1)
+    net.eval()
+    hier.recalibrate([torch.randn(50, 6)])
+    before = [b.clone() for b in net.buffers()]
+    with pytest.raises(error):
+        hier.recalibrate(batches)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    norm = net.get_submodule("1.norm")
+    assert isinstance(norm, nn.BatchNorm1d)
+    assert norm.momentum == 0.1
+    assert not norm.training

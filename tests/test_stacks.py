@@ -370,3 +370,68 @@ def test_recalibration_needs_batches_that_can_be_had_again() -> None:
     hier = smgopt.Hierarchy(nn.Sequential(*(nn.Sequential(nn.BatchNorm1d(3)) for _ in range(4))), levels=2)
     with pytest.raises(ValueError, match="iterated only once"):
         hier.recalibrate(x for x in [torch.ones(5, 3)])
+
+
+class Pairs(nn.Module):
+    """As transformers are often written: the parts of a block stand in a list, and the network adds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]) for _ in range(4))
+
+    def forward(self, y: Tensor) -> Tensor:
+        for parts in self.layers:
+            assert isinstance(parts, nn.ModuleList)
+            for part in parts:
+                y = y + part(y)
+        return y
+
+
+def test_parts_of_blocks_are_no_blocks() -> None:
+    with pytest.raises(ValueError, match="nothing to halve"):
+        smgopt.Hierarchy(Pairs(), levels=2)
+    with pytest.raises(ValueError, match=r"blocks of 'layers' are ModuleLists, which compute nothing"):
+        smgopt.Hierarchy(Pairs(), levels=2, stacks="layers")
+
+
+class Direct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(4, 0.25) for _ in range(4))
+
+    def forward(self, y: Tensor) -> Tensor:
+        for block in self.blocks:
+            y = block.forward(y)
+        return y
+
+
+def test_blocks_whose_hooks_do_not_run_are_refused() -> None:
+    net = Direct()
+    before, y = bits(net), torch.randn(5, 4, dtype=torch.float64)
+    opt = smgopt.SMGOpt(smgopt.Hierarchy(net, levels=2), 0.1)
+    with pytest.raises(RuntimeError, match="level 0 has not called the blocks of 'blocks' as modules"):
+        opt.step(lambda n: n(y).square().mean())
+    assert bits(net) == before
+
+
+def test_of_lists_within_lists_the_longest_runs_are_found() -> None:
+    stages = nn.Sequential(*(nn.Sequential(*(Block(4, 0.1) for _ in range(8))) for _ in range(2)))
+    assert smgopt.Hierarchy(stages, levels=2).depths == (8, 16)
+    blocks = nn.Sequential(*(nn.Sequential(Block(4, 0.1), Block(4, 0.1)) for _ in range(8)))
+    assert smgopt.Hierarchy(blocks, levels=2).depths == (4, 8)
+
+
+class Image(nn.Module):
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.conv, self.stride = nn.Conv2d(4, 4, 3, padding=1, stride=stride), stride
+
+    def forward(self, y: Tensor) -> Tensor:
+        out: Tensor = y[..., :: self.stride, :: self.stride] + self.conv(y)
+        return out
+
+
+def test_a_block_that_shrinks_the_image_stays_outside() -> None:
+    hier = smgopt.Hierarchy(nn.Sequential(Image(2), *(Image(1) for _ in range(4))), levels=2)
+    assert hier.depths == (2, 4)
+    assert hier[0](torch.ones(1, 4, 8, 8)).shape == (1, 4, 4, 4)

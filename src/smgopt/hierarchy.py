@@ -7,8 +7,9 @@ from typing import Any, overload
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import update_bn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from smgopt.repeat import Buffers
 from smgopt.stacks import columns, find
 from smgopt.transfer import Column, Transfer
 
@@ -66,6 +67,7 @@ class Hierarchy(Sequence[nn.Module]):
         self.stacks = tuple(tuple(stacks) for stacks in reversed(found))
         # From level to level, finest first: every module of a coarse network beside the one it was made from.
         self._pairs = pairs
+        self._called = False  # whether every level is known to call its blocks
 
     @overload
     def __getitem__(self, level: int) -> nn.Module: ...
@@ -111,6 +113,25 @@ class Hierarchy(Sequence[nn.Module]):
         for coarse, fine in itertools.chain(*self._pairs):
             coarse.training = fine.training
 
+    def refuse_uncalled(self) -> None:
+        """Whether the coarse levels, once evaluated, have computed with the longer steps of their blocks.
+
+        Raises:
+            RuntimeError: a network uses its blocks in a way that leaves them as they are, as calling
+                ``block.forward`` does.
+        """
+        if self._called:
+            return
+        for level, (network, stacks) in enumerate(zip(self.networks[:-1], self.stacks[:-1], strict=True)):
+            for stack in stacks:
+                if not stack.called(network):
+                    raise RuntimeError(
+                        f"level {level} has not called the blocks of {stack.name!r} as modules, so that "
+                        "their branches counted as much as on the finest level: let the network call "
+                        "block(y), neither block.forward(y) nor the parts of a block"
+                    )
+        self._called = True
+
     def recalibrate(self, batches: Iterable[Any], levels: Iterable[int] | None = None) -> None:
         """Take the statistics of batch normalisation anew, as averages over some batches.
 
@@ -122,8 +143,11 @@ class Hierarchy(Sequence[nn.Module]):
                 once a level.
             levels: which levels; without it, all.
 
+        Modes stay what they are, and layers that are in evaluation mode in a network that is in training mode
+        keep their statistics. If anything fails, so do all.
+
         Raises:
-            ValueError: an iterator, for more than one level.
+            ValueError: an iterator, for more than one level, or no batches.
 
         Example:
             >>> block = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 3))
@@ -138,7 +162,7 @@ class Hierarchy(Sequence[nn.Module]):
                 "batches can be iterated only once, for several levels: give a list or a DataLoader"
             )
         for network in chosen:
-            update_bn(batches, network)
+            _recalibrate(network, batches)
 
     def compile(self, **options: Any) -> "Hierarchy":
         """Let ``torch.compile`` compile every level when it is next called; ``options`` are its own."""
@@ -172,3 +196,37 @@ class Hierarchy(Sequence[nn.Module]):
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter(self.networks)
+
+
+@torch.no_grad()
+def _recalibrate(network: nn.Module, batches: Iterable[Any]) -> None:
+    norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    frozen = [m for m in norms if network.training and not m.training]
+    moved = [m for m in norms if m not in frozen]
+    if not moved:
+        return
+    modes = {module: module.training for module in network.modules()}
+    momenta = {norm: norm.momentum for norm in moved}
+    buffers = Buffers(network)
+    before = buffers.read()
+    try:
+        network.train()
+        for norm in frozen:
+            norm.eval()
+        for norm in moved:
+            norm.reset_running_stats()
+            norm.momentum = None  # the average over all batches
+        seen = 0
+        for batch in batches:
+            network(batch[0] if isinstance(batch, list | tuple) else batch)
+            seen += 1
+        if not seen:
+            raise ValueError("batches holds none: there is nothing to take statistics from")
+    except BaseException:
+        buffers.write(before)
+        raise
+    finally:
+        for norm, momentum in momenta.items():
+            norm.momentum = momentum
+        for module, training in modes.items():
+            module.training = training

@@ -13,7 +13,7 @@ Loss = Callable[[nn.Module], Tensor]
 
 
 def inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    """⟨a, b⟩: products in single precision or better, added up in double precision.
+    """⟨a, b⟩: products in single precision or better, added up in double precision where the device has it.
 
     Example:
         >>> inner([torch.ones(3)], [torch.arange(3.0)])
@@ -21,10 +21,17 @@ def inner(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
     """
     # Converting the tensors themselves would take four times as long.
     products = [
-        torch.sum((x if x.dtype.itemsize >= 4 else x.float()) * y, dtype=torch.float64)
+        torch.sum((x if x.dtype.itemsize >= 4 else x.float()) * y, dtype=_widest(x.device))
         for x, y in zip(a, b, strict=True)
     ]
+    if len({p.device for p in products}) > 1:
+        return sum(map(float, products))
     return float(torch.stack(products).sum())
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """Apple's devices know no double precision."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @dataclass
@@ -165,7 +172,8 @@ class Objective:
         return Point(value, loss)
 
     def _backward(self, loss: Tensor) -> list[Tensor]:
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        with self.repeat.unmoved():  # it may compute activations a second time
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         # What was counted as a forward evaluation has turned out to be part of a gradient.
         self.work.forwards_by_level[self.level] -= 1
         self.work.gradients_by_level[self.level] += 1

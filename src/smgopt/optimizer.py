@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from smgopt.cycle import Correction, Coupling, Level, VCycle
 from smgopt.hierarchy import Hierarchy
 from smgopt.objective import Loss, Objective
-from smgopt.repeat import written_buffers
 from smgopt.search import Backtracking, FixedStep
 from smgopt.smoothing import checked, pattern
 from smgopt.transfer import Boundary, Column, GradientRestriction, Outer, Transfer
@@ -111,18 +110,17 @@ class SMGOpt(Optimizer):
         self.work = Work(hierarchy.depths)
         self.last_cycle: tuple[Correction | None, ...] = ()
         self._columns = [[column for column, _ in columns] for columns in trained]
-        self._configure(
-            {
-                "coupling": coupling,
-                "gradient_restriction": gradient_restriction,
-                "boundary": boundary,
-                "line_search": line_search,
-                "initial_step": initial_step,
-                "shrink": shrink,
-                "sufficient_decrease": sufficient_decrease,
-                "max_trials": max_trials,
-            }
-        )
+        self._options: dict[str, Any] = {
+            "coupling": coupling,
+            "gradient_restriction": gradient_restriction,
+            "boundary": boundary,
+            "line_search": line_search,
+            "initial_step": initial_step,
+            "shrink": shrink,
+            "sufficient_decrease": sufficient_decrease,
+            "max_trials": max_trials,
+        }
+        self._cycle, self._transfers = self._configured(self._options)
         groups = [
             {"params": [p for _, ps in columns for p in ps], "lr": rate, "smoothing": pair}
             for columns, rate, pair in zip(trained, rates, steps, strict=True)
@@ -131,7 +129,7 @@ class SMGOpt(Optimizer):
         super().__init__(groups, {"lr": rates[-1], "weight_decay": weight_decay})
         self._open = False
 
-    def _configure(self, options: dict[str, Any]) -> None:
+    def _configured(self, options: dict[str, Any]) -> tuple[VCycle, list[Transfer]]:
         search = (
             Backtracking(
                 *(options[k] for k in ("initial_step", "shrink", "sufficient_decrease", "max_trials"))
@@ -139,11 +137,11 @@ class SMGOpt(Optimizer):
             if options["line_search"]
             else FixedStep(options["initial_step"])
         )
-        self._transfers = [
+        transfers = [
             Transfer(columns, options["gradient_restriction"], options["boundary"])
             for columns in self._columns
         ]
-        self._cycle, self._options = VCycle(search, options["coupling"]), options
+        return VCycle(search, options["coupling"]), transfers
 
     @torch.no_grad()
     def step(self, objective: Loss | None = None) -> Tensor:  # type: ignore[override]
@@ -155,7 +153,9 @@ class SMGOpt(Optimizer):
 
         Args:
             objective: called with the network of a level, returns the loss of the mini-batch, the same one
-                every time. It must not call ``backward``.
+                every time. It must not call ``backward``. Trials of the line search run without gradients: a
+                loss that takes gradients itself, as a penalty on them does, takes them under
+                ``torch.enable_grad()``.
 
         Returns:
             The loss of the finest network before the cycle.
@@ -164,7 +164,8 @@ class SMGOpt(Optimizer):
             TypeError: no objective, or one that does not return a tensor.
             ValueError: a loss that is not one number, or that does not depend on the network.
             FloatingPointError: the loss is not finite to begin with, or after smoothing.
-            RuntimeError: the objective called ``backward``, or the levels are not of one kind any more.
+            RuntimeError: the objective called ``backward``, the levels are not of one kind any more, or a
+                coarse network does not call its blocks as modules.
         """
         if objective is None:
             raise TypeError(
@@ -181,8 +182,8 @@ class SMGOpt(Optimizer):
         ]
         finest = levels[-1].objective
         start = finest.snapshot()
-        buffers = [b for network in self.hierarchy for b in written_buffers(network)]
-        statistics = [b.clone() for b in buffers]
+        buffers = [level.objective.repeat.buffers for level in levels]
+        statistics = [b.read() for b in buffers]
         try:
             point = finest.evaluate(gradient_follows=True)
             if not math.isfinite(point.value):
@@ -191,6 +192,7 @@ class SMGOpt(Optimizer):
                     "Look for a step (lr) that is too long, or for bad inputs"
                 )
             self._cycle(levels)
+            self.hierarchy.refuse_uncalled()
             smoothed = levels[-1].correction
             if smoothed is not None and not math.isfinite(smoothed.loss_before):
                 raise FloatingPointError(
@@ -199,8 +201,8 @@ class SMGOpt(Optimizer):
                 )
         except BaseException:
             finest.restore(start)
-            for buffer, before in zip(buffers, statistics, strict=True):
-                buffer.copy_(before)
+            for b, before in zip(buffers, statistics, strict=True):
+                b.write(before)
             raise
         self.last_cycle = tuple(level.correction for level in levels)
         return point.loss.detach()
@@ -262,11 +264,13 @@ class SMGOpt(Optimizer):
                     f"the weights of level {l} in this state have another shape: {', '.join(names)}"
                 )
         options = {**self._options, **state_dict["options"]}
+        cycle, transfers = self._configured(options)
+        gradients, forwards = map(list, state_dict["work"])
         super().load_state_dict({key: state_dict[key] for key in ("state", "param_groups")})
         for network, saved in zip(self.hierarchy, networks, strict=True):
             network.load_state_dict(saved)
-        self._configure(options)
-        self.work.gradients_by_level, self.work.forwards_by_level = map(list, state_dict["work"])
+        self._options, self._cycle, self._transfers = options, cycle, transfers
+        self.work.gradients_by_level, self.work.forwards_by_level = gradients, forwards
 
     def __getstate__(self) -> dict[str, Any]:
         ours = ("hierarchy", "work", "last_cycle", "_columns", "_transfers", "_cycle", "_options", "_open")

@@ -7,13 +7,50 @@ import torch
 from torch import Tensor, nn
 
 
-def written_buffers(network: nn.Module) -> list[Tensor]:
-    """The buffers that a network may write: not those whose elements share memory, which it cannot."""
-    return [
-        b
-        for b in network.buffers()
-        if not any(n > 1 and not s for n, s in zip(b.shape, b.stride(), strict=True))
-    ]
+class Buffers:
+    """The buffers of a network, to be read and put back: also those that a module replaces by new tensors.
+
+    Not those whose elements share memory, which nobody can write.
+
+    Args:
+        network: whose.
+
+    Example:
+        >>> norm = nn.BatchNorm1d(2)
+        >>> buffers = Buffers(norm)
+        >>> before = buffers.read()
+        >>> _ = norm(torch.randn(5, 2))
+        >>> buffers.write(before)
+        >>> norm.running_mean
+        tensor([0., 0.])
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.places = [
+            (module, name, buffer)
+            for module in network.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and not _overlaps(buffer)
+        ]
+
+    def read(self) -> list[Tensor]:
+        """What is in them now, copied."""
+        return [(b if (b := m._buffers[name]) is not None else old).clone() for m, name, old in self.places]
+
+    def write(self, values: list[Tensor]) -> None:
+        """Put back what was read: into the tensors that stood there in the beginning, where it fits."""
+        for (module, name, buffer), value in zip(self.places, values, strict=True):
+            fits = buffer.shape == value.shape and buffer.dtype == value.dtype
+            if module._buffers[name] is not buffer or not fits:
+                module._buffers[name] = buffer if fits else value.clone()
+            if fits:
+                # Through .data, because autograd may hold it for a gradient that is still to come. In
+                # training that does not use it, and in evaluation it does not change.
+                buffer.data.copy_(value)
+
+
+def _overlaps(buffer: Tensor) -> bool:
+    return any(n > 1 and not s for n, s in zip(buffer.shape, buffer.stride(), strict=True))
 
 
 class Repeatable:
@@ -22,8 +59,8 @@ class Repeatable:
     - Random numbers, those of dropout or of noise, are drawn anew for the first evaluation and repeated for
       all others, so that a line search compares like with like. The generators, of the CPU and of every
       device that the network uses, go on from where the first evaluation left them.
-    - Buffers, the running statistics of batch normalisation, keep what the first evaluation made of them: a
-      cycle moves them once, however often it tries.
+    - Buffers, such as the running statistics of batch normalisation, are for all evaluations what the first
+      one saw, and then keep what that one made of them: a cycle moves them once, however often it tries.
 
     Args:
         network: the network to evaluate.
@@ -40,29 +77,36 @@ class Repeatable:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        # Through .data, because autograd holds the statistics of a graph whose gradient is still to come. It
-        # does not use them in training, and in evaluation they do not move.
-        self.buffers = [b.data for b in written_buffers(network)]
+        self.buffers = Buffers(network)
         self.devices = {p.device for p in network.parameters() if p.device.type not in ("cpu", "meta")}
         self.random: list[Tensor] | None = None
-        self.statistics: list[Tensor] = []
+        self.before: list[Tensor] = []
+        self.after: list[Tensor] = []
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Around one evaluation."""
         if self.random is None:
-            self.random = self._random_states()
+            self.random, self.before = self._random_states(), self.buffers.read()
             yield
-            self.statistics = [b.clone() for b in self.buffers]
+            self.after = self.buffers.read()
             return
         outside = self._random_states()
         self._draw_from(self.random)
         try:
-            yield
+            with self.unmoved():
+                yield
         finally:
             self._draw_from(outside)
-            if self.buffers:
-                torch._foreach_copy_(self.buffers, self.statistics)
+
+    @contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """Around whatever may evaluate the network again: the buffers see it as the first time."""
+        self.buffers.write(self.before)
+        try:
+            yield
+        finally:
+            self.buffers.write(self.after)
 
     def _random_states(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.get_device_module(d).get_rng_state(d) for d in self.devices)]

@@ -19,6 +19,7 @@ class Scaled:
     def __init__(self, factor: int) -> None:
         self.factor = factor
         self.version: int | None = None
+        self.called = False
 
     @classmethod
     def on(cls, block: nn.Module, factor: int) -> None:
@@ -36,8 +37,19 @@ class Scaled:
     @classmethod
     def of(cls, block: nn.Module) -> int:
         """How often the branch of a block counts."""
+        found = cls._on(block)
+        return found.factor if found else 1
+
+    @classmethod
+    def called_on(cls, block: nn.Module) -> bool:
+        """Whether the branch of a block has been scaled yet: hooks run if a block is called as a module."""
+        found = cls._on(block)
+        return found is not None and found.called
+
+    @classmethod
+    def _on(cls, block: nn.Module) -> "Scaled | None":
         owners = (getattr(hook, "__self__", None) for hook in block._forward_hooks.values())
-        return next((owner.factor for owner in owners if isinstance(owner, cls)), 1)
+        return next((owner for owner in owners if isinstance(owner, cls)), None)
 
     def before(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
         """Remember the state of the input."""
@@ -62,6 +74,7 @@ class Scaled:
                 f"{type(block).__name__} overwrites its input, so that its residual branch cannot be told "
                 "from it: let it make a new tensor, y = y + … instead of y += …"
             )
+        self.called = True
         scaled = y + self.factor * (first - y)
         return (scaled, *output[1:]) if isinstance(output, tuple) else scaled
 

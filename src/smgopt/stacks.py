@@ -41,6 +41,9 @@ class Stack(Protocol):
     def step(self, network: nn.Module) -> str:
         """How far one block goes, for the table of levels."""
 
+    def called(self, network: nn.Module) -> bool:
+        """Whether the network has used the stack as it stands, once it has been evaluated."""
+
     def __str__(self) -> str: ...
 
 
@@ -68,6 +71,10 @@ class Tensors:
     def step(self, network: nn.Module) -> str:
         """Δt."""
         return f"{getattr(network.get_submodule(self.name), 'dt'):.3g}"  # noqa: B009 (no module declares it)
+
+    def called(self, network: nn.Module) -> bool:  # noqa: ARG002
+        """Its Δt is part of what it computes."""
+        return True
 
     def __str__(self) -> str:
         return f"{self.name or 'the network itself'}: {self.depth} blocks of a ResidualStack"
@@ -135,6 +142,11 @@ class Modules:
     def step(self, network: nn.Module) -> str:  # noqa: ARG002
         """2^k."""
         return f"×{self.factor}"
+
+    def called(self, network: nn.Module) -> bool:
+        """Whether the branch of any block has been scaled; a network may leave out some of them."""
+        holder = network.get_submodule(self.name)
+        return any(Scaled.called_on(holder.get_submodule(name)) for name in self.names)
 
     def __str__(self) -> str:
         return f"{self.name or 'the network itself'}: {self.depth} × {self.kind}"
@@ -217,6 +229,11 @@ def _stack(network: nn.Module, name: str, step: int) -> Stack:
         run = run[1:]
     _refuse(name, len(run), step, [1])
     block = holder.get_submodule(run[0])
+    if _never_called(block):
+        raise ValueError(
+            f"the blocks of {name or 'the network'!r} are {type(block).__name__}s, which compute nothing "
+            "themselves: make the block a module whose forward(y) gives y + branch(y)"
+        )
     children = tuple(child for child, _ in holder.named_children())
     # The network may itself be a coarse level of another hierarchy.
     return Modules(name, children, tuple(run), type(block).__name__, Scaled.of(block))
@@ -238,22 +255,32 @@ def _refuse(name: str, depth: int, step: int, extra: Iterable[int]) -> None:
     )
 
 
-def _candidates(network: nn.Module, step: int) -> list[str]:
-    """Lists of modules with a run that is long enough, the outermost ones."""
-    found: list[str] = []
-    for name, module in network.named_modules():
-        inside = any(name.startswith(_prefix(other)) for other in found)
-        if isinstance(module, nn.Sequential | nn.ModuleList) and not inside:
-            run = _longest_run(module)
-            if len(run) >= max(2, step) and _may_be_residual(module.get_submodule(run[0])):
-                found.append(name)
-    return found
+def _candidates(network: nn.Module, step: int, name: str = "") -> list[str]:
+    """Lists of modules with a run that is long enough; of lists within lists those with more blocks."""
+    inner = [
+        found
+        for child, module in network.named_children()
+        for found in _candidates(module, step, f"{_prefix(name)}{child}")
+    ]
+    if not isinstance(network, nn.Sequential | nn.ModuleList):
+        return inner
+    run = _longest_run(network)
+    fits = len(run) >= max(2, step) and _may_be_residual(network.get_submodule(run[0]))
+    start = len(_prefix(name))
+    if fits and all(len(run) >= len(_longest_run(network.get_submodule(found[start:]))) for found in inner):
+        return [name]
+    return inner
 
 
 def _may_be_residual(module: nn.Module) -> bool:
     """A linear map or a convolution is no block, however many there are in a row."""
     plain = type(module).__module__.startswith("torch.nn.") and next(module.children(), None) is None
-    return not plain and next(module.parameters(), None) is not None
+    return not plain and not _never_called(module) and next(module.parameters(), None) is not None
+
+
+def _never_called(module: nn.Module) -> bool:
+    """A list or dictionary of modules: the network calls what is in it."""
+    return type(module).forward is nn.Module.forward
 
 
 def _longest_run(holder: nn.Module) -> list[str]:
@@ -262,8 +289,10 @@ def _longest_run(holder: nn.Module) -> list[str]:
     return max(([name for name, _ in run] for _, run in runs), key=len, default=[])
 
 
-def _signature(module: nn.Module) -> tuple[type, tuple[tuple[str, torch.Size], ...]]:
-    return type(module), tuple((name, p.shape) for name, p in module.named_parameters())
+def _signature(module: nn.Module) -> tuple[type, tuple[tuple[str, torch.Size], ...], str]:
+    """What blocks of one stack have in common; also strides: a block that shrinks an image differs."""
+    strides = [getattr(part, "stride", None) for part in module.modules()]
+    return type(module), tuple((name, p.shape) for name, p in module.named_parameters()), repr(strides)
 
 
 def _refuse_ties(parameters: dict[str, nn.Parameter], stacks: Sequence[Stack]) -> None:

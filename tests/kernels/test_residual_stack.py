@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from smgopt import kernels
-from smgopt.kernels import reference
+from smgopt.kernels import cpu, memory, reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +44,19 @@ def problem(
     return y, W, b, grad.to(dtype)
 
 
+@contextlib.contextmanager
+def _every_state_kept(unless: bool) -> Iterator[None]:
+    """As if caches were small: then checkpoints make a difference for shallow stacks, too."""
+    scratch = cpu.SCRATCH
+    cpu.SCRATCH = scratch if unless else 0
+    cpu.plan.cache_clear()
+    try:
+        yield
+    finally:
+        cpu.SCRATCH = scratch
+        cpu.plan.cache_clear()
+
+
 def value_and_gradients(
     backend: str,
     y: Tensor,
@@ -53,8 +67,9 @@ def value_and_gradients(
     activation: str = "relu",
     checkpoint: bool = False,
 ) -> tuple[Tensor, ...]:
-    out = kernels.residual_stack(y, W, b, dt, activation, checkpoint=checkpoint, backend=backend)
-    return out, *torch.autograd.grad(out, (y, W, b), grad)
+    with _every_state_kept(unless=not checkpoint):
+        out = kernels.residual_stack(y, W, b, dt, activation, checkpoint=checkpoint, backend=backend)
+        return out, *torch.autograd.grad(out, (y, W, b), grad)
 
 
 def far_from_kinks(y: Tensor, W: Tensor, b: Tensor, dt: float, distance: float) -> bool:
@@ -133,7 +148,8 @@ def test_derivatives_are_the_limits_of_differences(activation: str, checkpoint: 
         def stack(y: Tensor, W: Tensor, b: Tensor) -> Tensor:
             return kernels.residual_stack(y, W, b, 0.3, activation, checkpoint=checkpoint, backend="numba")
 
-        assert torch.autograd.gradcheck(stack, (y, W, b))
+        with _every_state_kept(unless=not checkpoint):
+            assert torch.autograd.gradcheck(stack, (y, W, b))
 
 
 def test_second_derivatives() -> None:
@@ -147,6 +163,21 @@ def test_second_derivatives() -> None:
     assert torch.autograd.grad(first.square().sum(), W)[0].abs().sum() > 0
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_weights_that_the_input_comes_from(create_graph: bool) -> None:
+    y, W, b, _ = problem(4, 3, 5)
+    found = []
+    for backend in ("numba", "torch"):
+        once = kernels.residual_stack(y, W, b, 0.3, "tanh", backend=backend)
+        twice = kernels.residual_stack(once, W, b, 0.3, "tanh", backend=backend)
+        found.append(torch.autograd.grad(twice.sum(), (y, W, b), create_graph=create_graph))
+    assert_agree(found[0], found[1], 1e-12)
+    if create_graph:
+        sums = [torch.stack([g.square().sum() for g in first]).sum() for first in found]
+        ours, theirs = (torch.autograd.grad(total, (y, W, b)) for total in sums)
+        assert_agree(ours, theirs, 1e-12)
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_bits_depend_neither_on_threads_nor_on_the_run(checkpoint: bool) -> None:
     # more tiles than groups of tiles, and enough work for all threads
@@ -157,6 +188,13 @@ def test_bits_depend_neither_on_threads_nor_on_the_run(checkpoint: bool) -> None
         results.append(value_and_gradients("numba", *problems, checkpoint=checkpoint))
     for result in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], result, strict=True))
+
+
+def test_checkpoints_keep_fewer_states() -> None:
+    with _every_state_kept(unless=False):
+        assert cpu.plan(40, 300, 10, 4, False).stride == 1
+        assert cpu.plan(40, 300, 10, 4, True).stride == 18
+    assert cpu.plan(1000, 65_536, 10, 4, False).stride < cpu.plan(1000, 65_536, 10, 4, True).stride == 256
 
 
 def test_checkpoints_do_not_change_a_bit() -> None:
@@ -302,3 +340,28 @@ def test_reference_checkpoints_do_not_change_a_bit() -> None:
         strict=True,
     ):
         assert torch.equal(p, r)
+
+
+def test_memory_is_used_again_and_given_up_for_what_is_asked_for_lately(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "KEPT", 1 << 20)
+    monkeypatch.setattr(memory, "_free", {})
+    monkeypatch.setattr(memory, "_kept", 0)
+
+    def place(count: int) -> int:
+        return memory.room(count, "uint8").ctypes.data
+
+    def idle() -> int:
+        return sum(len(found) for found in memory._free.values())
+
+    place(700_000)
+    assert idle() == 1
+    place(400_000)  # both together are too much: the older one goes
+    assert idle() == 1
+    assert memory._kept == sum(size * len(found) for size, found in memory._free.items()) < 1 << 20
+    held = memory.room(400_000, "uint8")
+    assert idle() == 0
+    del held
+    place(5_000_000)  # more than is ever kept
+    assert idle() == 1

@@ -180,6 +180,8 @@ class _ResidualStack(torch.autograd.Function):
         needed = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled():
             # Someone will differentiate the gradient: then it must consist of operations that torch knows.
+            # Views, because y may itself have come from W and b: that path is not this function's to follow.
+            y, W, b = (t.view_as(t) for t in (y, W, b))
             inputs = [x for x, need in zip((y, W, b), needed, strict=True) if need]
             out = reference.residual_stack(y, W, b, ctx.dt, ctx.activation, checkpoint=ctx.checkpoint)
             found = iter(torch.autograd.grad(out, inputs, grad, create_graph=True))

@@ -7,7 +7,7 @@ part of the gradient. So what has been used is kept at hand for whoever needs as
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,39 @@ if TYPE_CHECKING:
 KEPT = 1 << 29
 _LINE, _PAGE = 64, 4096
 
-# Memory by its size. Taking from a list and adding to it are single steps, so threads need no lock.
-_free: defaultdict[int, list[Array]] = defaultdict(list)
+# Idle memory by its size; sizes that were asked for lately stand last. Memory may be freed at any moment, in
+# the middle of this, too: hence a lock that its own thread may take again.
+_free: dict[int, list[Array]] = {}
+_kept = 0
+_lock = threading.RLock()
+
+
+def _keep(buffer: Array) -> None:
+    """Keep it at hand, and let go of what nobody has asked for lately if that is too much."""
+    global _kept
+    if buffer.size > KEPT:
+        return
+    with _lock:
+        _free.setdefault(buffer.size, []).append(buffer)
+        _kept += buffer.size
+        if _kept <= KEPT:
+            return
+        for size in [*_free]:
+            while _kept > KEPT and _free[size]:
+                _free[size].pop()
+                _kept -= size
+
+
+def _idle(size: int) -> Array | None:
+    """Memory of that size, if there is some."""
+    global _kept
+    with _lock:
+        found = _free.pop(size, [])
+        _free[size] = found  # last
+        if not found:
+            return None
+        _kept -= size
+        return found.pop()
 
 
 class _Lease:
@@ -39,8 +70,7 @@ class _Lease:
         }
 
     def __del__(self) -> None:
-        if self.buffer.size <= KEPT - sum(size * len(found) for size, found in [*_free.items()]):
-            _free[self.buffer.size].append(self.buffer)
+        _keep(self.buffer)
 
 
 def room(count: int, dtype: Any) -> Array:
@@ -55,8 +85,5 @@ def room(count: int, dtype: Any) -> Array:
     size = max(count * kind.itemsize + _LINE, _PAGE)
     step = 1 << (size.bit_length() - 3)
     size = -(-size // step) * step
-    try:
-        buffer = _free[size].pop()
-    except IndexError:
-        buffer = np.empty(size, np.uint8)
-    return np.asarray(_Lease(buffer, count, kind.str))
+    buffer = _idle(size)
+    return np.asarray(_Lease(np.empty(size, np.uint8) if buffer is None else buffer, count, kind.str))
