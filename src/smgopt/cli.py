@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections.abc import Callable  # noqa: TC003
@@ -47,6 +48,12 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         except (UserError, Interrupted) as error:
             typer.echo(f"smgopt: {error}", err=True)
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # whoever read the output has gone
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            typer.echo(f"smgopt: {where}{error.strerror or error}", err=True)
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             typer.echo("smgopt: stopped at once; nothing was saved since the last checkpoint", err=True)
             raise typer.Exit(130) from error
@@ -75,11 +82,12 @@ def _smgopt(
 @command
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the picture.")] = Path("runs/demo"),
+    json: Json = None,
 ) -> None:
     """Train on MNIST-1D with sMG/OPT and with SGD side by side: under a minute."""
     from smgopt.lab import demo
 
-    demo.main(out)
+    demo.main(out, json)
 
 
 @app.command()

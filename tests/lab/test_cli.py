@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 import smgopt
 from smgopt import cli
-from smgopt.lab import evaluate, toml, train
+from smgopt.lab import demo, evaluate, toml, train
 from tests.lab.support import Make, numbers
 
 
@@ -77,6 +77,8 @@ def test_the_command_and_the_function_do_the_same(make: Make, config: Path, tmp_
         (["train", "--json", "."], 2, "is a folder"),
         (["evaluate", "nowhere"], 2, "nowhere is no run"),
         (["evaluate"], 2, "Missing argument"),
+        (["evaluate", "x" * 300], 1, "File name too long"),
+        (["settings", "--json", "x" * 300], 1, "File name too long"),
         (["fly"], 2, "No such command"),
     ],
 )
@@ -95,6 +97,32 @@ def test_a_failed_run_ends_with_1(config: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "cycle 1 of" in result.output
     assert "the loss nan" in result.output
+
+
+def test_links_and_pipes_take_the_json(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    assert smg("settings", "--json", tmp_path / "link.json").exit_code == 0
+    assert (tmp_path / "link.json").is_symlink()
+    expected = json.loads((tmp_path / "target.json").read_text())
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "smgopt.cli", "settings", "--json", str(pipe)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        assert json.loads(pipe.read_text()) == expected
+    assert process.returncode == 0
+    assert pipe.is_fifo()
+
+
+def test_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "DEPTH", 16)
+    monkeypatch.setattr(demo, "CYCLES", 3)
+    result = smg("demo", "--out", tmp_path, "--json", tmp_path / "demo.json")
+    assert result.exit_code == 0, result.output
+    assert f"The curves: {tmp_path / 'demo.png'}" in result.output
+    rows = json.loads((tmp_path / "demo.json").read_text())
+    assert [row["batches"] for row in rows][:2] == [3, 3]
+    assert rows[0]["gradients"] == pytest.approx(rows[2]["gradients"], abs=1)
+    assert rows[0]["forwards"] > rows[1]["forwards"] == 0
 
 
 def test_settings_are_listed(tmp_path: Path) -> None:

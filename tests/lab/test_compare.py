@@ -18,6 +18,7 @@ from smgopt.lab.runs import Run
 
 TEXT = """
 title = "Two on a tiny network"
+note = "The samples are made up."
 gradients = 20
 levels = 2
 evaluations = 4
@@ -110,6 +111,7 @@ def test_the_command_publishes_a_page(file: Path, runs: Path, outcome: Outcome, 
     assert shown.exit_code == 0, shown.output
     page = (tmp_path / "docs" / "comparison.md").read_text()
     assert "## Two on a tiny network" in page
+    assert "The samples are made up.\n" in page
     assert "| | 4 blocks | 2 blocks |" in page.replace("|  |", "| |")
     assert "1e+30: –" in page, "a step that diverged"
     for key in ("samples", "time", "work"):
@@ -122,7 +124,7 @@ def test_the_command_publishes_a_page(file: Path, runs: Path, outcome: Outcome, 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("gradients = 20", "gradients = 0", r"tiny.toml, line 3: gradients: .* greater than or equal to 1"),
+        ("gradients = 20", "gradients = 0", r"tiny.toml, line 4: gradients: .* greater than or equal to 1"),
         ("gradients = 20", "gradient = 20", "gradient"),
         ('name = "SGD"', 'name = "sMG/OPT"', "two contestants have the same name"),
         ("momentum = 0.9", "momentun = 0.9", "Two on a tiny network, SGD: .*momentun"),
@@ -138,6 +140,18 @@ def test_what_is_wrong_is_named_before_anything_starts(
     file.write_text(TEXT.format(samples=samples).replace(old, new))
     with pytest.raises(InputError, match=message):
         contests.read(file)
+
+
+def test_all_have_diverged(samples: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lost.toml"
+    text = TEXT.replace("[0.01, 0.3]", "[1e30]").replace("[0.001, 0.1, 1e30]", "[1e30]")
+    file.write_text(text.format(samples=samples))
+    options = ["--seeds", "1", "--jobs", "1", "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]
+    shown = CliRunner().invoke(cli.app, ["compare", str(file), *options])
+    assert shown.exit_code == 1
+    assert "all runs have diverged, there is nothing to draw" in shown.output
+    found = json.loads((tmp_path / "all.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert [row["diverged"] for row in found["lost"]["results"]] == [[1], [1]]
 
 
 def test_the_contests_of_the_repository_can_be_read() -> None:

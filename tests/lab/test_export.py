@@ -148,6 +148,7 @@ FRESH = {
     "onnx": "import onnxruntime; s = onnxruntime.InferenceSession(sys.argv[1]); "
     "run = lambda x: torch.from_numpy(s.run(None, {'x': x.numpy()})[0]); "
     "assert 'smgopt' not in sys.modules",
+    "pt2": "run = torch.export.load(sys.argv[1]).module(); assert 'smgopt' not in sys.modules",
 }
 
 

@@ -78,6 +78,10 @@ def test_a_new_limit_replaces_the_old_one() -> None:
         ("holdout=1.0", "data.holdout must be less than 1.0"),
         ("optimizer=adm", "optimizer=adm: there is no optimizer 'adm', did you mean 'adam'?"),
         ("width=10000000000", "there is no such network: Storage size"),
+        ("lr=[2020-01-01]", "optimizer.lr must be a number or a list of numbers"),
+        ("epochs=1e308", "run.epochs must be at most 1000000000"),
+        ("threads=1000000000000", "run.threads must be at most 4096"),
+        ("batch=1000000000000000000000000000000", "data.batch must be at most 1000000000"),
         ("depth", "'depth' is no setting: write it as name=value"),
         ("=3", "'=3' is no setting"),
         ("data=\udcff", "is no setting"),
@@ -106,6 +110,28 @@ def test_torchs_optimizers_have_the_settings_of_their_signature(pair: str, sente
     with pytest.raises(InputError) as error:
         settings.load(pairs=["optimizer=adam", pair])
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("pair", "sentence"),
+    [("line_search_fn=foo", "only 'strong_wolfe' is supported"), ("history_size=1.5", "lbfgs: ")],
+)
+def test_what_an_optimizer_notices_in_its_first_step(pair: str, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
+        settings.load(pairs=["optimizer=lbfgs", pair])
+    assert sentence in str(error.value)
+
+
+def test_errors_of_torch_are_one_line() -> None:
+    with pytest.raises(InputError) as error:
+        settings.load(pairs=["depth=1000000000000000000000000000000"])
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_means_the_same_file_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert settings.make(data="mine.npz").data.name == str(tmp_path / "mine.npz")
+    assert settings.make(data="mnist").data.name == "mnist"
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,16 @@ def test_damaged_files_are_noticed(
     for i, damaged in enumerate(damages(content, 6)):
         folder = copytree(stopped, tmp_path / f"{i}")
         (folder / name).write_bytes(damaged)
-        for arguments in (["evaluate", str(folder)], ["train", "--resume", str(folder)]):
+        # A picture takes as long as all others together.
+        plot = (
+            [["plot", str(folder), "--quantity", "loss", "--x", "cycle", "--format", "svg"]] if i < 6 else []
+        )
+        commands = [
+            ["evaluate", str(folder)],
+            *plot,
+            ["export", str(folder), "--to", f"{folder}/x.safetensors"],
+        ]
+        for arguments in (*commands, ["train", "--resume", str(folder)]):
             result = CliRunner().invoke(cli.app, arguments)
             assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
             assert result.exit_code in (0, 1, 2)

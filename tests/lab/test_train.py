@@ -225,6 +225,15 @@ def test_runs_without_a_name_get_one(make: Make, tmp_path: Path, monkeypatch: py
     assert "tiny-smgopt" in one.folder.name
 
 
+def test_two_that_begin_in_the_same_second_get_two_folders(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [train._new_folder(make()) for _ in range(5)]
+    assert len(set(made)) == 5
+    assert all(folder.is_dir() for folder in made)
+
+
 def test_changed_data_are_noticed(make: Make, tmp_path: Path, samples: Path) -> None:
     mine = tmp_path / "mine.npz"
     mine.write_bytes(samples.read_bytes())

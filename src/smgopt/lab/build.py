@@ -143,6 +143,18 @@ def baseline(config: TorchConfig, net: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
+def _one_step(made: torch.optim.Optimizer, net: nn.Module) -> None:
+    """Some optimizers look at their settings only when they use them."""
+
+    def gradient() -> float:
+        made.zero_grad()
+        loss = net(torch.ones(2, *_ANY)).square().sum()
+        loss.backward()
+        return loss.item()  # type: ignore[no-any-return]
+
+    made.step(gradient)
+
+
 #: The shape of an input that any network takes.
 _ANY = (1, 1, 1)
 
@@ -162,7 +174,7 @@ def rehearse(config: Config) -> None:
         )
         with torch.random.fork_rng(devices=[]):
             net = NETWORKS[small.network.kind](small.network, _ANY, 1)
-        _attempt("optimizer", lambda: baseline(optimizer, net), f"{optimizer.name}: ")
+        _attempt("optimizer", lambda: _one_step(baseline(optimizer, net), net), f"{optimizer.name}: ")
     with torch.device("meta"):
         net = _attempt(
             "network",
@@ -180,7 +192,8 @@ def _attempt(key: str, make: Callable[[], Any], prefix: str = "") -> Any:
     except PydanticCustomError:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
-        raise problem(_blamed(key, str(error)), f"{prefix}{error}") from error
+        sentence = str(error).partition("\n")[0]  # behind it torch tells where in its own code it was
+        raise problem(_blamed(key, sentence), f"{prefix}{sentence}") from error
 
 
 def _blamed(key: str, sentence: str) -> str:

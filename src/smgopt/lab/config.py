@@ -6,9 +6,10 @@ Another kind of network gets a class of its own beside ``ResNetConfig``, with it
 
 import difflib
 import inspect
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -183,8 +184,15 @@ class DataConfig(Section):
     holdout: Number = Field(
         default=0.0, ge=0, lt=1, description="test on this fraction of the training data instead"
     )
-    batch: int = Field(default=1000, ge=1, description="samples of a mini-batch")
+    batch: int = Field(default=1000, ge=1, le=10**9, description="samples of a mini-batch")
     drop_last: bool = Field(default=True, description="leave out the last, incomplete mini-batch of an epoch")
+
+    @field_validator("name")
+    @classmethod
+    def _from_anywhere(cls, name: str) -> str:
+        """A path means the same file wherever the run is continued from."""
+        path = ("/" in name or name.endswith(".npz")) and not name.startswith("~")
+        return str(Path(name).absolute()) if path else name
 
 
 class RunConfig(Section):
@@ -196,7 +204,7 @@ class RunConfig(Section):
     cycles: int | None = Field(
         default=None, ge=1, description="stop after so many cycles; 300 if no limit is given"
     )
-    epochs: Number | None = Field(default=None, gt=0, description="stop after so many epochs")
+    epochs: Number | None = Field(default=None, gt=0, le=1e9, description="stop after so many epochs")
     target_accuracy: Number | None = Field(
         default=None, gt=0, le=1, description="stop when an evaluation of the finest level reaches it"
     )
@@ -207,7 +215,7 @@ class RunConfig(Section):
         default=30.0, ge=0, description="seconds between checkpoints; 0: after every cycle"
     )
     threads: int | None = Field(
-        default=None, ge=1, description="torch's threads; the last bits may depend on them"
+        default=None, ge=1, le=4096, description="torch's threads; the last bits may depend on them"
     )
     tensorboard: bool = Field(default=False, description="write event files for TensorBoard")
 

@@ -5,18 +5,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from torch import Tensor
 
 import smgopt
 from smgopt.lab import data
+from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
 
 DEPTH, WIDTH, LEVELS, BATCH, LR, CYCLES, SEED = 256, 10, 4, 1000, 0.1, 100, 1
+
+COLUMNS = (
+    Column("optimizer", "optimizer"),
+    Column("batches", "batches"),
+    Column("gradients", "gradients", ".0f"),
+    Column("forwards", "forwards", ".0f"),
+    Column("training loss", "train_loss", ".3f"),
+    Column("test accuracy", "test_accuracy", ".1%"),
+    Column("seconds", "seconds", ".1f"),
+)
 
 
 @dataclass
@@ -26,12 +37,22 @@ class Curve:
     name: str
     seconds: float = 0.0
     work: list[int] = field(default_factory=list)
+    forwards: list[int] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
 
 
-def main(out: Path) -> Path:
-    """Train twice, print a table, and draw a picture into the folder ``out``; its path is returned."""
+def main(out: Path, json: Path | None = None) -> Path:
+    """Train twice, print a table, and draw a picture into the folder ``out``; its path is returned.
+
+    Args:
+        out: the folder.
+        json: a file for the table.
+
+    Raises:
+        RunError: a file cannot be written.
+    """
+    refuse_unwritable(json)
     console = Console()
     with console.status("making MNIST-1D"):
         ds = data.load("mnist1d")
@@ -52,7 +73,12 @@ def main(out: Path) -> Path:
         task = progress.add_task("SGD", total=budget // DEPTH, loss="")
         for _ in islice(_train(ds, 1, sgd, progress, task), budget // DEPTH):
             pass
-    console.print(_table(multilevel, sgd))
+    rows = [_row(multilevel, CYCLES), _row(sgd, CYCLES), _row(sgd, len(sgd.loss))]
+    show(console, f"MNIST-1D, {DEPTH} blocks, batches of {BATCH}", COLUMNS, rows)
+    console.print(
+        "a gradient of a coarser network counts by its share of the finest one's blocks", style="dim"
+    )
+    write_json(json, rows)
     picture = _draw(multilevel, sgd, out)
     console.print(f"The curves: {picture}", soft_wrap=True)
     return picture
@@ -69,6 +95,7 @@ def _train(ds: data.Dataset, levels: int, curve: Curve, progress: Progress, task
         curve.seconds += time.perf_counter() - start
         curve.loss.append(loss)
         curve.work.append(opt.work.gradients)
+        curve.forwards.append(opt.work.forwards)
         with torch.no_grad():
             curve.accuracy.append((net(ds.x_test).argmax(1) == ds.y_test).double().mean().item())
         progress.update(task, advance=1, loss=f"loss {loss:.3f}")
@@ -81,27 +108,17 @@ def _endless(ds: data.Dataset) -> Iterator[tuple[Tensor, Tensor]]:
         yield from data.batches(ds.x, ds.y, BATCH, generator)
 
 
-def _table(multilevel: Curve, sgd: Curve) -> Table:
-    table = Table(title=f"MNIST-1D, {DEPTH} blocks, batches of {BATCH}")
-    table.add_column("optimizer")
-    for name in ("batches", "gradients", "training loss", "test accuracy", "seconds"):
-        table.add_column(name, justify="right")
-
-    def row(curve: Curve, steps: int) -> None:
-        table.add_row(
-            curve.name,
-            f"{steps}",
-            f"{curve.work[steps - 1] / DEPTH:.0f}",
-            f"{curve.loss[steps - 1]:.3f}",
-            f"{curve.accuracy[steps - 1]:.1%}",
-            f"{curve.seconds * steps / len(curve.loss):.1f}",
-        )
-
-    row(multilevel, CYCLES)
-    row(sgd, CYCLES)
-    row(sgd, len(sgd.loss))
-    table.caption = "a gradient of a coarser network counts by its share of the finest one's blocks"
-    return table
+def _row(curve: Curve, steps: int) -> dict[str, Any]:
+    """What an optimizer had come to after so many mini-batches."""
+    return {
+        "optimizer": curve.name,
+        "batches": steps,
+        "gradients": curve.work[steps - 1] / DEPTH,
+        "forwards": curve.forwards[steps - 1] / DEPTH,
+        "train_loss": curve.loss[steps - 1],
+        "test_accuracy": curve.accuracy[steps - 1],
+        "seconds": curve.seconds * steps / len(curve.loss),
+    }
 
 
 def _draw(multilevel: Curve, sgd: Curve, out: Path) -> Path:

@@ -45,6 +45,8 @@ def write_all(descriptor: int, content: bytes) -> None:
 def write_atomically(path: Path, content: bytes) -> None:
     """Give a file new contents, at once or not at all, even if the machine loses power.
 
+    A link stays one, and its target gets the contents; a device or pipe, as ``/dev/stdout``, is written to.
+
     Args:
         path: the file.
         content: all of it.
@@ -52,22 +54,31 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         RunError: the disk is full, or the folder cannot be written. The old contents are untouched.
     """
-    # In the same folder, because a rename is atomic only within one file system; always under the same
-    # name, so that what a killed process left behind is overwritten and does not pile up.
-    temporary = path.with_name(f".{path.name}.part")
     with reported(f"{path} cannot be written"):
+        if path.exists() and not path.is_file():
+            _write(path, content, os.O_WRONLY, lasting=False)
+            return
+        path = path.resolve()
+        # In the same folder, because a rename is atomic only within one file system; always under the same
+        # name, so that what a killed process left behind is overwritten and does not pile up.
+        temporary = path.with_name(f".{path.name}.part")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-            try:
-                write_all(descriptor, content)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _write(temporary, content, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, lasting=True)
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
+
+
+def _write(path: Path, content: bytes, flags: int, *, lasting: bool) -> None:
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        write_all(descriptor, content)
+        if lasting:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

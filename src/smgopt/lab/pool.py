@@ -191,7 +191,7 @@ def _serve(pipe: Connection, folder: Path, perform: Callable[[Path, J], None]) -
             perform(folder, job)
         except UserError as error:
             # By its sentence: whatever else hangs on an exception may not travel.
-            problem = type(error)(str(error)) if type(error) in _PLAIN else UserError(str(error))
+            problem = next(kind for kind in _PLAIN if isinstance(error, kind))(str(error))
         except Interrupted:
             return
         try:
@@ -200,4 +200,4 @@ def _serve(pipe: Connection, folder: Path, perform: Callable[[Path, J], None]) -
             return
 
 
-_PLAIN = (InputError, RunError, TrainingError)
+_PLAIN = (InputError, RunError, TrainingError, UserError)

@@ -146,7 +146,9 @@ def _loss(loss: float | None) -> str:
 
 def _effort(record: dict[str, Any]) -> str:
     alpha = record["alpha"][-1]
-    return f"  work {_short(record['gradients'])}" + ("" if alpha is None else f"  α {alpha:g}")
+    # Gradients, and forward passes without one.
+    forwards = f"+{_short(record['forwards'])}" if record["forwards"] else ""
+    return f"  work {_short(record['gradients'])}{forwards}" + ("" if alpha is None else f"  α {alpha:g}")
 
 
 def _short(number: float) -> str:

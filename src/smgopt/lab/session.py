@@ -105,7 +105,8 @@ class Session:
         }
         self._events = None
         if self.config.run.tensorboard:
-            self._events = self._files.enter_context(EventWriter(self.folder / "tensorboard", self.cycle))
+            first = 0 if at is None else self.cycle + 1
+            self._events = self._files.enter_context(EventWriter(self.folder / "tensorboard", first))
         # Last, because it is what makes the folder a run.
         file, text = self.folder / "config.toml", toml.write(self.config.tree()).encode()
         if not file.exists() or file.read_bytes() != text:

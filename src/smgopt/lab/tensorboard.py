@@ -34,25 +34,27 @@ class EventWriter:
 
     Args:
         folder: where; it is made if need be.
-        cycle: the cycle that the session goes on from. TensorBoard forgets what an older file has behind it.
+        first: the cycle of the first evaluation to come. TensorBoard forgets what older files have from there
+            on.
 
     Raises:
         RunError: the file cannot be written.
     """
 
-    def __init__(self, folder: Path, cycle: int) -> None:
+    def __init__(self, folder: Path, first: int) -> None:
         # Files are read in the order of their names, so the time comes first; the process tells apart those
         # of one second.
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         self._what = f"{folder / name} cannot be written"
         with reported(self._what):
             folder.mkdir(exist_ok=True)
+            older = any(folder.iterdir())
             self._descriptor = os.open(
                 folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666
             )
         self._write(_bytes(3, b"brain.Event:2"))
-        if cycle:
-            self._write(_integer(2, cycle + 1) + _bytes(7, _integer(1, 1)))  # a session starts with this step
+        if older:
+            self._write(_integer(2, first) + _bytes(7, _integer(1, 1)))  # a session starts with this step
 
     def add(self, record: dict[str, Any]) -> None:
         """Show the numbers of an evaluation.

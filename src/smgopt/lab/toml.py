@@ -101,4 +101,6 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         # JSON's strings are TOML's but for one character, which JSON leaves as it is.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"[{', '.join(shown(part) for part in value)}]"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(shown(part) for part in value)}]"
+    return str(value)  # a date or a time

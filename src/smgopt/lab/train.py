@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -62,17 +62,18 @@ def run(
         0.5
     """
     progress = progress or Progress()
-    folder = _new_folder(config) if out is None else Path(out)
     with closing(progress), _enough_memory():
         data = None
-        if not _is_run(folder):
+        if out is None or not _is_run(Path(out)):
             # Everything that can be wrong shows before there is a folder.
-            _refuse_what_is_no_run(folder)
+            if out is not None:
+                _refuse_what_is_no_run(Path(out))
             data = build.data(config)
             schedule(config, data)
             build.refuse_other_shapes(config, data)
-            with reported(f"{folder} cannot be made"):
-                folder.mkdir(parents=True, exist_ok=True)
+        folder = _new_folder(config) if out is None else Path(out)
+        with reported(f"{folder} cannot be made"):
+            folder.mkdir(parents=True, exist_ok=True)
         # Held before the checkpoints are read: another process might be writing them.
         with locked(folder):
             at = None
@@ -106,11 +107,15 @@ def _refuse_what_is_no_run(folder: Path) -> None:
 
 
 def _new_folder(config: Config) -> Path:
-    """A folder in ``runs`` that is not there yet."""
+    """A new folder in ``runs``; nobody else who begins in the same second gets the same one."""
     data = Path(config.data.name).stem
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{data}-{config.optimizer.name}"
-    names = (name if i == 1 else f"{name}-{i}" for i in count(1))
-    return next(folder for folder in (Path("runs", name) for name in names) if not folder.exists())
+    for i in count(1):
+        folder = Path("runs", name if i == 1 else f"{name}-{i}")
+        with reported(f"{folder} cannot be made"), suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError("there are more numbers than folders")
 
 
 def _continued(config: Config, found: Run, resume: bool) -> Config:

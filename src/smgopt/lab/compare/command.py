@@ -58,13 +58,14 @@ def compare(
         rows = one.rows()
         content[name] = {"contest": one.contest.model_dump(), "seeds": seeds, "results": rows}
         _tell(console, one, rows)
+    write_json(json, content)
+    for name, one in shown.items():
         console.print(f"The figure: {_draw(one, out / name)[0]}", soft_wrap=True, highlight=False)
     if publish is not None:
         from smgopt.lab.compare import page
 
         written = page.write(shown, content, seeds, at_a_time, publish)
         console.print(f"Published: {written}", soft_wrap=True, highlight=False)
-    write_json(json, content)
 
 
 def _watch(console: Console, contest: Contest) -> Callable[[int], Callable[[Entry], None]]:

@@ -57,6 +57,7 @@ class Contest(Section):
 
     Attributes:
         title: what it is called.
+        note: what a reader of the results should know of it.
         contestants: the optimizers.
         gradients: what each may spend: gradients of the finest network. Coarse ones count by their blocks, a
             forward pass as a third.
@@ -67,6 +68,7 @@ class Contest(Section):
     """
 
     title: str
+    note: str = ""
     contestants: list[Contestant] = Field(min_length=1)
     gradients: int = Field(ge=1)
     levels: int = Field(ge=1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smgopt.lab import plots, style
+from smgopt.lab.errors import RunError
 from smgopt.lab.groups import Group
 from smgopt.lab.pool import diverged
 from smgopt.lab.runs import Run
@@ -101,8 +102,8 @@ class Outcome:
     results: tuple[Result, ...]
 
     def common(self, key: str) -> float:
-        """The amount of something that all contestants have spent."""
-        return min(result.spent(key) for result in self.results if result.runs)
+        """The amount of something that all contestants have spent; NaN if all have diverged."""
+        return min((result.spent(key) for result in self.results if result.runs), default=float("nan"))
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: accuracies in per cent, for an equal amount of each of ``EQUAL``."""
@@ -112,7 +113,7 @@ class Outcome:
                 "optimizer": result.contestant.name,
                 "step": result.step,
                 "at_the_edge": result.at_the_edge,
-                **{key: result.spent(key) for key in ("samples", "work", "seconds")},
+                **{key: result.spent(key) if result.runs else 0.0 for key in ("samples", "work", "seconds")},
                 "diverged": list(result.lost),
                 "tried": {f"{step:g}": value for step, value in result.scores.items()},
                 "by_level": {
@@ -129,6 +130,8 @@ class Outcome:
     def figure(self) -> Figure:
         """Accuracy over samples, work and seconds, side by side."""
         groups: Sequence[Group] = [Group(r.contestant.name, r.runs) for r in self.results if r.runs]
+        if not groups:
+            raise RunError(f"{self.contest.title}: all runs have diverged, there is nothing to draw")
         figure = style.figure(height=6, width=2 * style.COLUMN)
         panels = figure.subplots(1, 3, sharey=True)
         for axes, x in zip(panels, ("samples", "work", "seconds"), strict=True):

@@ -100,6 +100,7 @@ def _section(name: str, one: Outcome, rows: Sequence[Mapping[str, Any]], picture
         f"Network: {network}; {contest.levels} levels. Data: {data}. Work: {contest.gradients:,} gradients. "
         f"`smgopt compare benchmarks/{name}.toml`",
         "",
+        *([contest.note, ""] if contest.note else []),
         f"![Test accuracy over samples, work and seconds]({picture})",
         "",
         *_verdicts(rows),

@@ -47,9 +47,9 @@ def draw(picture: Picture, lines: Sequence[Line], known: Known, runs: Path, fold
     Raises:
         RunError: a run is damaged, or the folder cannot be written.
     """
-    shown = [line for line in lines if not line.hidden]
+    shown = [line for line in lines if not line.hidden and known[line.setup].drawn]
     groups = [
-        Group(line.label, tuple(Run(runs / name) for name in known[line.setup].folders)) for line in shown
+        Group(line.label, tuple(Run(runs / name) for name in known[line.setup].drawn)) for line in shown
     ]
     with style.paper():
         if picture.panels == ("by_level",):

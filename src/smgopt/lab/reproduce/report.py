@@ -112,9 +112,9 @@ def _claims(found: Reproduction) -> str:
     counts = {kind: sum(v.verdict == kind for v in found.verdicts) for kind in order}
     summary = ", ".join(f"*{kind}* {n}" for kind, n in counts.items() if n)
     lines = ["## The paper's claims", "", f"Decided by the program from the records: {summary}.", ""]
-    lines.append("| claim | | by the numbers |\n| --- | --- | --- |")
+    lines.append("| claim | | by the numbers | holds if |\n| --- | --- | --- | --- |")
     judged = [v for v in found.verdicts if v.verdict != claims.NOT_JUDGED or found.all_items]
-    lines += [f"| {v.claim} | *{v.verdict}* | {v.number} |" for v in judged]
+    lines += [f"| {v.claim} | *{v.verdict}* | {v.number} | {v.criterion} |" for v in judged]
     return "\n".join(lines)
 
 

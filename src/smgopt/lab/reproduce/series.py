@@ -67,6 +67,16 @@ class Series:
         found = np.flatnonzero(self.cycles == cycle)
         return what[:, found[0]] if len(found) else np.full(len(self.seeds), np.nan)
 
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The folders of the runs that a curve shows: of those that came to their end, if there are any.
+
+        A band over runs of several lengths would end with the shortest. If all have diverged it does.
+        """
+        by_seed = dict(zip(self.seeds, self.folders, strict=True))
+        whole = tuple(folder for seed, folder in by_seed.items() if seed not in self.diverged)
+        return whole or tuple(folder for seed, folder in by_seed.items() if self.diverged[seed])
+
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for ``results.json``; null is NaN."""
         from dataclasses import asdict

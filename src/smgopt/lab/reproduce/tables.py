@@ -152,7 +152,8 @@ def by_cycles(item: Item, lines: Sequence[Line], known: Known, scale: Scale) -> 
         )
         rows.append(Row(line.label, cells, _effort(series)))
     columns = tuple(f"{cycle} cycles" for cycle in at)
-    return Table(item.title, "", columns, ("gradients", "seconds", "diverged"), tuple(rows))
+    notes = ("gradients", "forwards", "seconds", "diverged")
+    return Table(item.title, "", columns, notes, tuple(rows))
 
 
 def _printed(item: str, setup: Setup, cycle: int) -> float | None:
@@ -163,14 +164,12 @@ def _printed(item: str, setup: Setup, cycle: int) -> float | None:
     return paper.ACCURACY_BY_CYCLES[setup.levels][paper.AFTER_CYCLES.index(cycle)]
 
 
-def _effort(series: Series) -> tuple[str, str, str]:
-    gradients, seconds = mean(series.work[:, -1]) / series.setup.depth, mean(series.seconds[:, -1])
-    if np.isnan(gradients):
-        gradients_text = seconds_text = NONE
-    else:
-        gradients_text, seconds_text = f"{gradients:,.0f}", f"{seconds:.1f}"
+def _effort(series: Series) -> tuple[str, ...]:
     lost = ", ".join(f"seed {seed} after {cycle} cycles" for seed, cycle in series.diverged.items())
-    return gradients_text, seconds_text, lost or "none"
+    gradients, forwards = (mean(w[:, -1]) / series.setup.depth for w in (series.work, series.forwards))
+    if np.isnan(gradients):
+        return NONE, NONE, NONE, lost
+    return f"{gradients:,.0f}", f"{forwards:,.0f}", f"{mean(series.seconds[:, -1]):.1f}", lost or "none"
 
 
 def by_level(item: Item, lines: Sequence[Line], known: Known) -> Table:
