@@ -40,10 +40,10 @@ class Peer:
 
 
 PEERS = (
-    Peer("sMG/OPT, 8 levels", "smgopt", 0.0, (0.1, 0.2, 0.4)),
-    Peer("SGD", "sgd", 0.0, (0.1, 0.2, 0.5, 1.0)),
+    Peer("sMG/OPT, 8 levels", "smgopt", 0.0, (0.02, 0.05, 0.1, 0.2, 0.4)),
+    Peer("SGD", "sgd", 0.0, (0.05, 0.1, 0.2, 0.5)),
     Peer("SGD, momentum 0.9", "sgd", 0.9, (0.01, 0.03, 0.1, 0.3)),
-    Peer("Adam", "adam", 0.0, (0.001, 0.003, 0.01, 0.03)),
+    Peer("Adam", "adam", 0.0, (0.001, 0.003, 0.01, 0.03, 0.1)),
 )
 
 HOLDOUT = 0.1
