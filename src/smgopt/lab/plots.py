@@ -151,7 +151,9 @@ def _diverging(curves: Sequence[NDArray[np.float64]]) -> tuple[int, int] | None:
     """
     sizes = [np.abs(curve[np.isfinite(curve)]) for curve in curves]
     highest = max((float(np.max(size)) for size in sizes if len(size)), default=0.0)
-    typical = min((float(np.median(size)) for size in sizes if len(size)), default=0.0)
+    medians = sorted(median for size in sizes if len(size) and (median := float(np.median(size))) > 0)
+    # That of the curve in the middle: one may have diverged, and another be all but constant.
+    typical = medians[(len(medians) - 1) // 2] if medians else 0.0
     if not highest > 200 * typical > 0:
         return None
     return math.floor(math.log10(typical)), math.floor(math.log10(highest))

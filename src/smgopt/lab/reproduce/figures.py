@@ -105,6 +105,10 @@ def _curves(
     plots.curves(axes, groups, picture.x, "test_accuracy" if panel == "accuracy" else "train_loss")
     if panel == "accuracy":
         axes.set_ylim(*_window([mean(known[line.setup].accuracy) for line in lines]))
+    if picture.x != "cycle":
+        # The costliest runs cost several times as much: behind the end of the others is nothing to compare.
+        ends = [mean(getattr(known[line.setup], picture.x))[-1] for line in lines]
+        axes.set_xlim(right=min(filter(np.isfinite, ends), default=None))
 
 
 def _window(curves: Sequence[Array]) -> tuple[float, float]:

@@ -154,6 +154,7 @@ def _choices(scale: Scale, known: Mapping[Setup, Series]) -> tuple[Line, ...]:  
 
 
 ACCURACY = "Test accuracy over cycles, mean of the seeds; the band is ± one standard deviation."
+AS_FAR = "as far as the cheapest of the runs goes."
 BOTH = "Training loss (top) and test accuracy (bottom) over cycles."
 SEARCH = (
     "Δℓ = ℓ(θ + αc) − ℓ(θ), what a correction adds to the loss of its level; below 0 it has helped. "
@@ -170,8 +171,12 @@ ITEMS = {
             _levels(2048, 1),
             (
                 Picture("conv_levels", ACCURACY),
-                Picture("work", "The same over the work Σ N Q, in gradients of one block.", x="work"),
-                Picture("time", "The same over the seconds of training on one thread.", x="seconds"),
+                Picture(
+                    "work", f"The same over the work Σ N Q, in gradients of one block, {AS_FAR}", x="work"
+                ),
+                Picture(
+                    "time", f"The same over the seconds of training on one thread, {AS_FAR}", x="seconds"
+                ),
             ),
         ),
         Item(
