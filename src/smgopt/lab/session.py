@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from smgopt.lab.data import Dataset
     from smgopt.lab.progress import Progress
 
-#: Mini-batches that the statistics of batch normalisation are taken from on the coarse levels.
+#: Mini-batches that statistics of batch normalisation are taken from when networks are looked at or saved.
 _SETTLING = 10
 
 _CORRECTION = ("alpha", "trials", "slope", "loss_before", "loss_after", "change")

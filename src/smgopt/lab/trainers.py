@@ -41,7 +41,7 @@ class Trainer(Protocol):
         """What became of the corrections of the last cycle, one a level, coarsest first."""
 
     def settle(self, batches: Sequence[Tensor]) -> None:
-        """Bring the coarse networks up to date, for whoever wants to look at them.
+        """Bring the networks up to date, for whoever wants to look at them.
 
         Args:
             batches: of inputs, for the statistics of batch normalisation.
@@ -101,8 +101,8 @@ class Multilevel:
         return self.optimizer.last_cycle or [None] * len(self.hierarchy)
 
     def settle(self, batches: Sequence[Tensor]) -> None:
-        """The weights have been trained themselves, and statistics lag behind them."""
-        self.hierarchy.recalibrate(batches, range(len(self.hierarchy) - 1))
+        """The weights have been trained themselves; statistics lag behind them, and more with longer steps."""
+        self.hierarchy.recalibrate(batches)
 
     def estimate(self) -> float:
         """With the smoothing as it is."""
@@ -147,9 +147,9 @@ class Baseline:
         return float(self.optimizer.step(gradient))
 
     def settle(self, batches: Sequence[Tensor]) -> None:
-        """Restrict the weights, and take the statistics for what has come of it."""
+        """Restrict the weights, and take the statistics for them."""
         self.hierarchy.restrict()
-        self.hierarchy.recalibrate(batches, range(len(self.hierarchy) - 1))
+        self.hierarchy.recalibrate(batches)
 
     def estimate(self) -> float:
         """One gradient."""
