@@ -101,7 +101,7 @@ class Multilevel:
         return self.optimizer.last_cycle or [None] * len(self.hierarchy)
 
     def settle(self, batches: Sequence[Tensor]) -> None:
-        """The weights have been trained themselves; statistics lag behind them, and more with longer steps."""
+        """The weights have been trained themselves; statistics lag behind them, more with longer steps."""
         self.hierarchy.recalibrate(batches)
 
     def estimate(self) -> float:
