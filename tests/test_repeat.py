@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import smgopt
+from smgopt.objective import Objective
+from smgopt.work import Work
 from tests.problems import bits
 
 
@@ -172,6 +174,38 @@ def test_statistics_that_are_replaced_move_once_and_are_the_same_for_all_evaluat
         opt.step(failing)
     after = [b for network in hier for b in network.buffers()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+class InPlace(nn.Module):
+    """A layer that changes its statistics in place, and divides by what has come of it."""
+
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.scale.mul_(0.5).add_(0.5 * (self.weight.detach() * x).abs().mean())
+        return self.weight * x / self.scale
+
+
+def test_gradients_use_the_statistics_that_the_loss_was_computed_with() -> None:
+    x = torch.tensor([3.0, 5.0], dtype=torch.float64)
+    net, twin = InPlace(), InPlace()
+    f = Objective(net, [net.weight], lambda n: (n(x) ** 2).sum(), [0.0], Work([1]))
+    for _ in range(3):
+        twin.scale.fill_(1.0)  # every evaluation begins with the same statistics
+        loss = (twin(x) ** 2).sum()
+        (expected,) = torch.autograd.grad(loss, twin.weight)
+        assert f.evaluate(gradient_follows=True).value == loss.item()
+        torch.testing.assert_close(f.gradient(), [expected], rtol=0, atol=0)
+        for weight in (net.weight, twin.weight):
+            weight.data.add_(0.1)
+        f.move([torch.zeros(1, dtype=torch.float64)], 1.0)
+    # They have moved once, by the first evaluation.
+    assert net.scale.item() == 0.5 * 1 + 0.5 * 4
 
 
 class Checkpointed(Noisy):

@@ -435,3 +435,49 @@ def test_a_block_that_shrinks_the_image_stays_outside() -> None:
     hier = smgopt.Hierarchy(nn.Sequential(Image(2), *(Image(1) for _ in range(4))), levels=2)
     assert hier.depths == (2, 4)
     assert hier[0](torch.ones(1, 4, 8, 8)).shape == (1, 4, 4, 4)
+
+
+class Heads(nn.Module):
+    """A block with a longer list inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Sequential(nn.Linear(4, 1), nn.Tanh()) for _ in range(8))
+        self.join = nn.Linear(8, 4)
+
+    def forward(self, y: Tensor) -> Tensor:
+        out: Tensor = y + self.join(torch.cat([head(y) for head in self.heads], -1))
+        return out
+
+
+def test_lists_inside_blocks_are_the_blocks_own() -> None:
+    net = nn.Sequential(*(Heads() for _ in range(4)))
+    hier = smgopt.Hierarchy(net, levels=2)
+    assert hier.depths == (2, 4)
+    assert [stack.name for stack in hier.stacks[0]] == [""]
+
+
+class Skipping(nn.Module):
+    """Stochastic depth: some blocks, or all of them, are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opening = nn.Linear(4, 4, dtype=torch.float64)
+        self.blocks = nn.ModuleList(Block(4, 0.25) for _ in range(4))
+
+    def forward(self, y: Tensor) -> Tensor:
+        y = self.opening(y)
+        for block in self.blocks:
+            if torch.rand(()) < 0.3:
+                y = block(y)
+        return y
+
+
+def test_a_network_may_leave_all_blocks_out_for_a_while() -> None:
+    net, y = Skipping(), torch.randn(5, 4, dtype=torch.float64)
+    hier = smgopt.Hierarchy(net, levels=2)
+    opt = smgopt.SMGOpt(hier, 0.01)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        opt.step(lambda n: n(y).square().mean())
+    assert hier._called == {0}

@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import torch
@@ -67,7 +67,7 @@ class Hierarchy(Sequence[nn.Module]):
         self.stacks = tuple(tuple(stacks) for stacks in reversed(found))
         # From level to level, finest first: every module of a coarse network beside the one it was made from.
         self._pairs = pairs
-        self._called = False  # whether every level is known to call its blocks
+        self._called: set[int] = set()  # the levels that are known to call their blocks
 
     @overload
     def __getitem__(self, level: int) -> nn.Module: ...
@@ -113,24 +113,26 @@ class Hierarchy(Sequence[nn.Module]):
         for coarse, fine in itertools.chain(*self._pairs):
             coarse.training = fine.training
 
-    def refuse_uncalled(self) -> None:
-        """Whether the coarse levels, once evaluated, have computed with the longer steps of their blocks.
+    def refuse_uncalled(self, level: int, used: Container[int]) -> None:
+        """Whether a coarse level that has been evaluated has computed with the longer steps of its blocks.
+
+        Args:
+            level: which one.
+            used: the ids of the parameters that its loss has depended on. A network may leave blocks out.
 
         Raises:
-            RuntimeError: a network uses its blocks in a way that leaves them as they are, as calling
+            RuntimeError: the network uses its blocks in a way that leaves them as they are, as calling
                 ``block.forward`` does.
         """
-        if self._called:
-            return
-        for level, (network, stacks) in enumerate(zip(self.networks[:-1], self.stacks[:-1], strict=True)):
-            for stack in stacks:
-                if not stack.called(network):
-                    raise RuntimeError(
-                        f"level {level} has not called the blocks of {stack.name!r} as modules, so that "
-                        "their branches counted as much as on the finest level: let the network call "
-                        "block(y), neither block.forward(y) nor the parts of a block"
-                    )
-        self._called = True
+        for stack in self.stacks[level] if level not in self._called else ():
+            if stack.called(self[level]):
+                self._called.add(level)
+            elif any(id(p) in used for p in self[level].get_submodule(stack.name).parameters()):
+                raise RuntimeError(
+                    f"level {level} has not called the blocks of {stack.name!r} as modules, so that their "
+                    "branches counted as much as on the finest level: let the network call block(y), neither "
+                    "block.forward(y) nor the parts of a block"
+                )
 
     def recalibrate(self, batches: Iterable[Any], levels: Iterable[int] | None = None) -> None:
         """Take the statistics of batch normalisation anew, as averages over some batches.

@@ -99,6 +99,7 @@ class Objective:
         self.decay = list(decay) if any(decay) else None
         self.repeat = Repeatable(network)
         self.v: list[Tensor] | None = None
+        self.used: set[int] = set()  # the parameters that a loss has depended on, by id
         self.here: Point | None = None
 
     def evaluate(self, gradient_follows: bool = False) -> Point:
@@ -177,6 +178,7 @@ class Objective:
         # What was counted as a forward evaluation has turned out to be part of a gradient.
         self.work.forwards_by_level[self.level] -= 1
         self.work.gradients_by_level[self.level] += 1
+        self.used.update(id(p) for p, g in zip(self.parameters, gradients, strict=True) if g is not None)
         if all(g is None for g in gradients):
             raise ValueError(self._independent())
         ours = [torch.zeros_like(t) if g is None else g for t, g in zip(self.theta, gradients, strict=True)]

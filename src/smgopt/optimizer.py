@@ -192,7 +192,8 @@ class SMGOpt(Optimizer):
                     "Look for a step (lr) that is too long, or for bad inputs"
                 )
             self._cycle(levels)
-            self.hierarchy.refuse_uncalled()
+            for l, level in enumerate(levels[:-1]):
+                self.hierarchy.refuse_uncalled(l, level.objective.used)
             smoothed = levels[-1].correction
             if smoothed is not None and not math.isfinite(smoothed.loss_before):
                 raise FloatingPointError(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Buffers:
-    """The buffers of a network, to be read and put back: also those that a module replaces by new tensors.
+    """The buffers of a network: which tensors stand where, and what is in them.
 
     Not those whose elements share memory, which nobody can write.
 
@@ -27,26 +27,37 @@ class Buffers:
 
     def __init__(self, network: nn.Module) -> None:
         self.places = [
-            (module, name, buffer)
+            (module, name)
             for module in network.modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and not _overlaps(buffer)
         ]
 
-    def read(self) -> list[Tensor]:
-        """What is in them now, copied."""
-        return [(b if (b := m._buffers[name]) is not None else old).clone() for m, name, old in self.places]
+    def tensors(self) -> list[Tensor | None]:
+        """The tensors that stand there now; a module may have replaced what stood there before."""
+        return [module._buffers[name] for module, name in self.places]
 
-    def write(self, values: list[Tensor]) -> None:
-        """Put back what was read: into the tensors that stood there in the beginning, where it fits."""
-        for (module, name, buffer), value in zip(self.places, values, strict=True):
-            fits = buffer.shape == value.shape and buffer.dtype == value.dtype
-            if module._buffers[name] is not buffer or not fits:
-                module._buffers[name] = buffer if fits else value.clone()
-            if fits:
-                # Through .data, because autograd may hold it for a gradient that is still to come. In
-                # training that does not use it, and in evaluation it does not change.
-                buffer.data.copy_(value)
+    def put(self, tensors: list[Tensor | None]) -> None:
+        """Let other tensors stand there."""
+        for (module, name), tensor in zip(self.places, tensors, strict=True):
+            module._buffers[name] = tensor
+
+    def read(self) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """The tensors, and copies of what is in them now."""
+        return self.tensors(), copies(self.tensors())
+
+    def write(self, read: tuple[list[Tensor | None], list[Tensor | None]]) -> None:
+        """Let the tensors stand there again, and have in them what they had."""
+        self.put(read[0])
+        for tensor, value in zip(*read, strict=True):
+            if tensor is not None and value is not None:
+                tensor.data.copy_(value)
+
+
+def copies(tensors: list[Tensor | None]) -> list[Tensor | None]:
+    """Copies of tensors; what is one tensor in two places is one copy."""
+    made = {id(tensor): tensor.clone() for tensor in tensors if tensor is not None}
+    return [None if tensor is None else made[id(tensor)] for tensor in tensors]
 
 
 def _overlaps(buffer: Tensor) -> bool:
@@ -80,16 +91,14 @@ class Repeatable:
         self.buffers = Buffers(network)
         self.devices = {p.device for p in network.parameters() if p.device.type not in ("cpu", "meta")}
         self.random: list[Tensor] | None = None
-        self.before: list[Tensor] = []
-        self.after: list[Tensor] = []
+        self.before: list[Tensor | None] = []
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Around one evaluation."""
         if self.random is None:
-            self.random, self.before = self._random_states(), self.buffers.read()
+            self.random, self.before = self._random_states(), copies(self.buffers.tensors())
             yield
-            self.after = self.buffers.read()
             return
         outside = self._random_states()
         self._draw_from(self.random)
@@ -101,12 +110,16 @@ class Repeatable:
 
     @contextmanager
     def unmoved(self) -> Iterator[None]:
-        """Around whatever may evaluate the network again: the buffers see it as the first time."""
-        self.buffers.write(self.before)
+        """Around whatever may evaluate the network again: the buffers see it as the first time.
+
+        Other tensors stand in for them: autograd may hold the true ones for a gradient that is still to come.
+        """
+        after = self.buffers.tensors()
+        self.buffers.put(copies(self.before))
         try:
             yield
         finally:
-            self.buffers.write(self.after)
+            self.buffers.put(after)
 
     def _random_states(self) -> list[Tensor]:
         return [torch.get_rng_state(), *(torch.get_device_module(d).get_rng_state(d) for d in self.devices)]

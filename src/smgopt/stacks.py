@@ -159,7 +159,8 @@ def find(network: nn.Module, names: str | Sequence[str] | None, step: int) -> li
         network: where to look.
         names: of the modules that hold the stacks. Without them every ``ResidualStack`` is taken, or, if
             there is none, the longest run of neighbouring modules of one class and with parameters of the
-            same shapes, in every ``nn.Sequential`` and ``nn.ModuleList`` where that is long enough.
+            same shapes, in every ``nn.Sequential`` and ``nn.ModuleList`` where that is long enough: the
+            outermost ones, unless what they hold are sequences with longer runs.
         step: 2^(levels - 1), what a depth has to be a multiple of. One block more is allowed in a list of
             modules: then its first block stays outside the stack.
 
@@ -256,7 +257,11 @@ def _refuse(name: str, depth: int, step: int, extra: Iterable[int]) -> None:
 
 
 def _candidates(network: nn.Module, step: int, name: str = "") -> list[str]:
-    """Lists of modules with a run that is long enough; of lists within lists those with more blocks."""
+    """Lists of modules with a run that is long enough.
+
+    Lists inside the blocks of another one are theirs; but if what looks like blocks are sequences themselves,
+    the longer runs are taken: stages in a row are no blocks.
+    """
     inner = [
         found
         for child, module in network.named_children()
@@ -265,11 +270,11 @@ def _candidates(network: nn.Module, step: int, name: str = "") -> list[str]:
     if not isinstance(network, nn.Sequential | nn.ModuleList):
         return inner
     run = _longest_run(network)
-    fits = len(run) >= max(2, step) and _may_be_residual(network.get_submodule(run[0]))
+    if len(run) < max(2, step) or not _may_be_residual(network.get_submodule(run[0])):
+        return inner
     start = len(_prefix(name))
-    if fits and all(len(run) >= len(_longest_run(network.get_submodule(found[start:]))) for found in inner):
-        return [name]
-    return inner
+    longer = (len(_longest_run(network.get_submodule(found[start:]))) > len(run) for found in inner)
+    return inner if isinstance(network.get_submodule(run[0]), nn.Sequential) and any(longer) else [name]
 
 
 def _may_be_residual(module: nn.Module) -> bool:

@@ -149,7 +149,7 @@ def test_all_have_diverged(samples: Path, tmp_path: Path) -> None:
     options = ["--seeds", "1", "--jobs", "1", "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]
     shown = CliRunner().invoke(cli.app, ["compare", str(file), *options])
     assert shown.exit_code == 1
-    assert "all runs have diverged, there is nothing to draw" in shown.output
+    assert "all runs have diverged of: Two on a tiny network" in shown.output
     found = json.loads((tmp_path / "all.json").read_text(), parse_constant=lambda name: pytest.fail(name))
     assert [row["diverged"] for row in found["lost"]["results"]] == [[1], [1]]
 

@@ -17,6 +17,7 @@ from smgopt import cli
 from smgopt.lab import pool
 from smgopt.lab.errors import InputError, Interrupted, RunError
 from smgopt.lab.reproduce import command, cost, jobs, reproduction, series, tables
+from smgopt.lab.reproduce.claims import CLAIMS
 from smgopt.lab.reproduce.items import ITEMS, named
 from smgopt.lab.reproduce.jobs import Job
 from smgopt.lab.reproduce.reproduction import Reproduction
@@ -81,7 +82,7 @@ def test_everything(scale: Scale, tmp_path: Path) -> None:
         assert all((report.parent / link).is_file() for link in links)
     written = json.loads((repository / "results" / "reproduction" / "results.json").read_text())
     assert written == json.loads((tmp_path / "all.json").read_text())
-    assert len(written["claims"]) == 16
+    assert [one["claim"] for one in written["claims"]] == [claim.claim for claim in CLAIMS]
     assert not list(repository.rglob("*.safetensors"))
 
     text.truncate(0)

@@ -83,6 +83,17 @@ def test_forward_passes_are_work_too() -> None:
     assert claims.less_work_with_trials(Records(dear, SCALE))[0] == NOT_HERE
 
 
+def test_what_was_reached_before_anybody_looked_is_not_judged_by_a_guess() -> None:
+    # 80 % lies before the first evaluation of 4 and 8 levels: they may have cost less than that one.
+    verdict, number = claims.less_work(records(GOOD, **DEEP))
+    assert verdict == HOLDS
+    assert "to 80.0 %" in number
+    assert "8 levels at least " in number
+    late = {**GOOD, 1: [[0.1, 0.7, 0.79, 0.82, 0.83, 0.85]] * 2}
+    early = claims.first(records(late, **DEEP).series(levels=8, **DEEP), 0.8, np.full((2, 6), 5.0))
+    assert early == claims.Spent(5.0, at_most=True)
+
+
 def test_the_contrary_does_not_hold() -> None:
     contrary = dict(zip(GOOD, reversed(GOOD.values()), strict=True))
     found = records(contrary, **DEEP)

@@ -234,6 +234,15 @@ def test_two_that_begin_in_the_same_second_get_two_folders(
     assert all(folder.is_dir() for folder in made)
 
 
+def test_a_folder_of_runs_that_leads_nowhere(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to("unmounted")
+    with pytest.raises(RunError, match="runs cannot be made"):
+        train.run(make())
+
+
 def test_changed_data_are_noticed(make: Make, tmp_path: Path, samples: Path) -> None:
     mine = tmp_path / "mine.npz"
     mine.write_bytes(samples.read_bytes())

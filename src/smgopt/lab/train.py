@@ -110,10 +110,13 @@ def _new_folder(config: Config) -> Path:
     """A new folder in ``runs``; nobody else who begins in the same second gets the same one."""
     data = Path(config.data.name).stem
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{data}-{config.optimizer.name}"
+    runs = Path("runs")
+    with reported(f"{runs} cannot be made"):
+        runs.mkdir(exist_ok=True)
     for i in count(1):
-        folder = Path("runs", name if i == 1 else f"{name}-{i}")
+        folder = runs / (name if i == 1 else f"{name}-{i}")
         with reported(f"{folder} cannot be made"), suppress(FileExistsError):
-            folder.mkdir(parents=True)
+            folder.mkdir()
             return folder
     raise AssertionError("there are more numbers than folders")
 

@@ -11,7 +11,7 @@ from smgopt.lab import pool
 from smgopt.lab.compare import contest as contests
 from smgopt.lab.compare import outcome as outcomes
 from smgopt.lab.compare.hold import hold
-from smgopt.lab.errors import InputError
+from smgopt.lab.errors import InputError, RunError
 from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
 
 if TYPE_CHECKING:
@@ -59,13 +59,16 @@ def compare(
         content[name] = {"contest": one.contest.model_dump(), "seeds": seeds, "results": rows}
         _tell(console, one, rows)
     write_json(json, content)
-    for name, one in shown.items():
+    held = {name: one for name, one in shown.items() if any(result.runs for result in one.results)}
+    for name, one in held.items():
         console.print(f"The figure: {_draw(one, out / name)[0]}", soft_wrap=True, highlight=False)
-    if publish is not None:
+    if publish is not None and held:
         from smgopt.lab.compare import page
 
-        written = page.write(shown, content, seeds, at_a_time, publish)
+        written = page.write(held, content, seeds, at_a_time, publish)
         console.print(f"Published: {written}", soft_wrap=True, highlight=False)
+    if lost := [one.contest.title for name, one in shown.items() if name not in held]:
+        raise RunError(f"all runs have diverged of: {'; '.join(lost)}")
 
 
 def _watch(console: Console, contest: Contest) -> Callable[[int], Callable[[Entry], None]]:

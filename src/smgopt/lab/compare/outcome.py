@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smgopt.lab import plots, style
-from smgopt.lab.errors import RunError
 from smgopt.lab.groups import Group
 from smgopt.lab.pool import diverged
 from smgopt.lab.runs import Run
@@ -130,8 +129,6 @@ class Outcome:
     def figure(self) -> Figure:
         """Accuracy over samples, work and seconds, side by side."""
         groups: Sequence[Group] = [Group(r.contestant.name, r.runs) for r in self.results if r.runs]
-        if not groups:
-            raise RunError(f"{self.contest.title}: all runs have diverged, there is nothing to draw")
         figure = style.figure(height=6, width=2 * style.COLUMN)
         panels = figure.subplots(1, 3, sharey=True)
         for axes, x in zip(panels, ("samples", "work", "seconds"), strict=True):

@@ -104,7 +104,7 @@ def _curves(
 ) -> None:
     plots.curves(axes, groups, picture.x, "test_accuracy" if panel == "accuracy" else "train_loss")
     if panel == "accuracy":
-        axes.set_ylim(*_window([mean(known[line.setup].accuracy) for line in lines]))
+        axes.set_ylim(*_window([mean(known[line.setup].accuracy_drawn) for line in lines]))
     if picture.x != "cycle":
         # The costliest runs cost several times as much: behind the end of the others is nothing to compare.
         ends = [mean(getattr(known[line.setup], picture.x))[-1] for line in lines]
@@ -116,7 +116,7 @@ def _window(curves: Sequence[Array]) -> tuple[float, float]:
 
     What lies half of everything below the best, as runs do that have failed, is left out: tables have it.
     """
-    values = np.concatenate([curve[1:] for curve in curves])
+    values = np.concatenate([curve[1:] for curve in curves] or [np.empty(0)])
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0

@@ -77,6 +77,11 @@ class Series:
         whole = tuple(folder for seed, folder in by_seed.items() if seed not in self.diverged)
         return whole or tuple(folder for seed, folder in by_seed.items() if self.diverged[seed])
 
+    @property
+    def accuracy_drawn(self) -> Array:
+        """The rows of ``accuracy`` that belong to them."""
+        return self.accuracy[[folder in self.drawn for folder in self.folders]]
+
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain values, for ``results.json``; null is NaN."""
         from dataclasses import asdict
