@@ -133,7 +133,7 @@ class Group:
     @property
     def extra(self) -> float:
         """What forward passes without a gradient add to the work, which counts gradients; three cost one."""
-        last = [type(records)(records[-1:]) for records in self.metrics]
+        last = [records.part(records[-1:]) for records in self.metrics]
         gradients, forwards = (sum(r.column(key)[0] for r in last) for key in ("gradients", "forwards"))
         return float(forwards / 3 / max(1.0, gradients))
 
@@ -200,8 +200,9 @@ def _common(runs: Sequence[Records]) -> list[Records]:
     known = [{record["cycle"]: record for record in records} for records in runs]
     cycles = sorted(set.intersection(*map(set, known)))
     if not cycles:
-        raise RunError("there is no cycle that all runs of one configuration have recorded")
-    return [type(records)(one[cycle] for cycle in cycles) for records, one in zip(runs, known, strict=True)]
+        folders = ", ".join(str(records.path) for records in runs)
+        raise RunError(f"there is no cycle that all runs of one configuration have recorded: {folders}")
+    return [records.part(one[cycle] for cycle in cycles) for records, one in zip(runs, known, strict=True)]
 
 
 def _band(x: list[Numbers], y: list[Numbers]) -> Band:

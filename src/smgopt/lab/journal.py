@@ -14,6 +14,7 @@ from smgopt.lab.errors import RunError
 from smgopt.lab.files import reported, write_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
     from types import TracebackType
 
@@ -95,7 +96,18 @@ class Records(list[dict[str, Any]]):
     Example:
         >>> Records([{"alpha": [None, 1.0]}, {"alpha": [None, 0.5]}]).column("alpha", level=1)
         array([1. , 0.5])
+
+    Attributes:
+        path: of the journal, if they come from one.
     """
+
+    path: Path | None = None
+
+    def part(self, records: Iterable[dict[str, Any]]) -> Records:
+        """Some of these records."""
+        found = Records(records)
+        found.path = self.path
+        return found
 
     def column(self, key: str, level: int | None = None) -> NDArray[np.float64]:
         """One number of every record, or one a level; NaN where there is none.
@@ -113,7 +125,8 @@ class Records(list[dict[str, Any]]):
             return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
         except (LookupError, TypeError, ValueError) as error:
             where = "" if level is None else f" on level {level}"
-            raise RunError(f"a record has no number {key!r}{where}") from error
+            what = "a record" if self.path is None else f"a record of {self.path}"
+            raise RunError(f"{what} has no number {key!r}{where}") from error
 
 
 def read(path: Path) -> Records:
@@ -125,6 +138,7 @@ def read(path: Path) -> Records:
     with reported(f"{path} cannot be read"):
         lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     records = Records()
+    records.path = path
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
