@@ -480,4 +480,4 @@ def test_a_network_may_leave_all_blocks_out_for_a_while() -> None:
     for seed in range(20):
         torch.manual_seed(seed)
         opt.step(lambda n: n(y).square().mean())
-    assert hier._called == {0}
+    assert hier._called == {(0, "blocks")}

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from smgopt.repeat import Buffers
+from smgopt.scaling import Scaled
 from smgopt.stacks import columns, find
 from smgopt.transfer import Column, Transfer
 
@@ -67,7 +68,7 @@ class Hierarchy(Sequence[nn.Module]):
         self.stacks = tuple(tuple(stacks) for stacks in reversed(found))
         # From level to level, finest first: every module of a coarse network beside the one it was made from.
         self._pairs = pairs
-        self._called: set[int] = set()  # the levels that are known to call their blocks
+        self._called: set[tuple[int, str]] = set()  # levels and stacks that are known to call blocks
 
     @overload
     def __getitem__(self, level: int) -> nn.Module: ...
@@ -124,10 +125,13 @@ class Hierarchy(Sequence[nn.Module]):
             RuntimeError: the network uses its blocks in a way that leaves them as they are, as calling
                 ``block.forward`` does.
         """
-        for stack in self.stacks[level] if level not in self._called else ():
-            if stack.called(self[level]):
-                self._called.add(level)
-            elif any(id(p) in used for p in self[level].get_submodule(stack.name).parameters()):
+        for stack in self.stacks[level]:
+            if (level, stack.name) in self._called:
+                continue
+            blocks = stack.blocks(self[level])
+            if any(map(Scaled.called_on, blocks)):
+                self._called.add((level, stack.name))
+            elif any(id(p) in used for block in blocks for p in block.parameters()):
                 raise RuntimeError(
                     f"level {level} has not called the blocks of {stack.name!r} as modules, so that their "
                     "branches counted as much as on the finest level: let the network call block(y), neither "

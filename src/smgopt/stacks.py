@@ -41,8 +41,8 @@ class Stack(Protocol):
     def step(self, network: nn.Module) -> str:
         """How far one block goes, for the table of levels."""
 
-    def called(self, network: nn.Module) -> bool:
-        """Whether the network has used the stack as it stands, once it has been evaluated."""
+    def blocks(self, network: nn.Module) -> list[nn.Module]:
+        """The blocks that are modules, and scaled by hooks."""
 
     def __str__(self) -> str: ...
 
@@ -72,9 +72,9 @@ class Tensors:
         """Δt."""
         return f"{getattr(network.get_submodule(self.name), 'dt'):.3g}"  # noqa: B009 (no module declares it)
 
-    def called(self, network: nn.Module) -> bool:  # noqa: ARG002
-        """Its Δt is part of what it computes."""
-        return True
+    def blocks(self, network: nn.Module) -> list[nn.Module]:  # noqa: ARG002
+        """None: its Δt is part of what it computes."""
+        return []
 
     def __str__(self) -> str:
         return f"{self.name or 'the network itself'}: {self.depth} blocks of a ResidualStack"
@@ -143,10 +143,10 @@ class Modules:
         """2^k."""
         return f"×{self.factor}"
 
-    def called(self, network: nn.Module) -> bool:
-        """Whether the branch of any block has been scaled; a network may leave out some of them."""
+    def blocks(self, network: nn.Module) -> list[nn.Module]:
+        """All of them."""
         holder = network.get_submodule(self.name)
-        return any(Scaled.called_on(holder.get_submodule(name)) for name in self.names)
+        return [holder.get_submodule(name) for name in self.names]
 
     def __str__(self) -> str:
         return f"{self.name or 'the network itself'}: {self.depth} × {self.kind}"

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from smgopt.lab.reproduce import claims, outliers, paper
-from smgopt.lab.reproduce.claims import HOLDS, IN_PART, NOT_HERE, NOT_JUDGED, Records
 from smgopt.lab.reproduce.items import ITEMS
 from smgopt.lab.reproduce.series import Series
 from smgopt.lab.reproduce.setups import Scale, Setup
 from smgopt.lab.reproduce.tables import Cell, by_cycles, cell
+from smgopt.lab.reproduce.verdicts import HOLDS, IN_PART, NOT_HERE, NOT_JUDGED, Records, Spent, first
 
 SCALE = Scale()
 
@@ -90,8 +90,8 @@ def test_what_was_reached_before_anybody_looked_is_not_judged_by_a_guess() -> No
     assert "to 80.0 %" in number
     assert "8 levels at least " in number
     late = {**GOOD, 1: [[0.1, 0.7, 0.79, 0.82, 0.83, 0.85]] * 2}
-    early = claims.first(records(late, **DEEP).series(levels=8, **DEEP), 0.8, np.full((2, 6), 5.0))
-    assert early == claims.Spent(5.0, at_most=True)
+    early = first(records(late, **DEEP).series(levels=8, **DEEP), 0.8, np.full((2, 6), 5.0))
+    assert early == Spent(5.0, at_most=True)
 
 
 def test_the_contrary_does_not_hold() -> None:

@@ -11,9 +11,9 @@ from rich.console import Console
 from smgopt.lab import pool
 from smgopt.lab.errors import InputError
 from smgopt.lab.reproduce import cost
-from smgopt.lab.reproduce.claims import NOT_JUDGED
 from smgopt.lab.reproduce.items import named
 from smgopt.lab.reproduce.setups import QUICK, Scale
+from smgopt.lab.reproduce.verdicts import NOT_JUDGED
 from smgopt.lab.tables import Column, refuse_unwritable, show, write_json
 
 if TYPE_CHECKING:

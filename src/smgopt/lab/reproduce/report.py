@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smgopt.lab.reproduce import claims, paper, peers
+from smgopt.lab.reproduce import paper, peers, verdicts
 from smgopt.lab.reproduce.setups import QUICK, Scale
 from smgopt.lab.tables import markdown as markdown_table
 
@@ -108,12 +108,12 @@ def _size(found: Reproduction) -> list[str]:
 
 
 def _claims(found: Reproduction) -> str:
-    order = (claims.HOLDS, claims.IN_PART, claims.NOT_HERE, claims.NOT_JUDGED)
+    order = (verdicts.HOLDS, verdicts.IN_PART, verdicts.NOT_HERE, verdicts.NOT_JUDGED)
     counts = {kind: sum(v.verdict == kind for v in found.verdicts) for kind in order}
     summary = ", ".join(f"*{kind}* {n}" for kind, n in counts.items() if n)
     lines = ["## The paper's claims", "", f"Decided by the program from the records: {summary}.", ""]
     lines.append("| claim | | by the numbers | holds if |\n| --- | --- | --- | --- |")
-    judged = [v for v in found.verdicts if v.verdict != claims.NOT_JUDGED or found.all_items]
+    judged = [v for v in found.verdicts if v.verdict != verdicts.NOT_JUDGED or found.all_items]
     lines += [f"| {v.claim} | *{v.verdict}* | {v.number} | {v.criterion} |" for v in judged]
     return "\n".join(lines)
 

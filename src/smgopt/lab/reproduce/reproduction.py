@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from smgopt.lab.reproduce.claims import Verdict
     from smgopt.lab.reproduce.items import Item
     from smgopt.lab.reproduce.lines import Line
     from smgopt.lab.reproduce.outliers import Outlier
     from smgopt.lab.reproduce.series import Series
     from smgopt.lab.reproduce.setups import Scale, Setup
     from smgopt.lab.reproduce.tables import Table
+    from smgopt.lab.reproduce.verdicts import Verdict
 
 
 @dataclass(frozen=True)
